@@ -1,11 +1,13 @@
 """Time of day and month of frames, on which a climatology depends."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
 
 from gpo.data.dataset import Trajectories
+from gpo.data.dates import TimeOrigin
 from gpo.data.steps import later_times
 
 DAY_LENGTHS = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
@@ -34,5 +36,11 @@ def seasons_of(
         first = 0.0 if data.first_hour is None else data.first_hour / 24 - float(data.time[0]) / day
         seasons[:, 0] = (first + times / day) % 1
     if data.origin is not None and len(numbers):
-        seasons[:, 1] = data.origin.months(times)
+        seasons[:, 1] = _months(data.origin, times.tobytes())
     return seasons
+
+
+@lru_cache(maxsize=8)
+def _months(origin: TimeOrigin, times: bytes) -> np.ndarray:
+    """Returns months; cached, because dates of long series take seconds."""
+    return origin.months(np.frombuffer(times))

@@ -1,8 +1,10 @@
 """Climatology, and persistence of anomalies from it."""
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +26,10 @@ MAX_MEANS = 2**27
 """Maximum number of values of a climatology; for more, there is a single mean at each site."""
 NUM_NEIGHBOURS = 4
 """Number of sites from which the climatology at another point is interpolated."""
+
+
+_recent: deque[tuple[Any, tuple, Any]] = deque(maxlen=2)
+"""The last data, samples and their climatology: training, weights and scores need the same two."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,9 @@ class Climatology(AbstractContinuation):
         data = inputs.data
         if not isinstance(data, Trajectories) or len(data.geometries) > 1:
             return None
-        # A reconstruction has the last input frame as its target.
+        for known, samples, means in _recent:
+            if known is data and samples == tuple(inputs.samples):
+                return replace(means, task=inputs.task)
         frames = used_frames(inputs.samples)
         cycle = Cycle.of(data, [number for numbers in frames.values() for number in numbers])
         geometry = data.geometry()
@@ -114,12 +122,14 @@ class Climatology(AbstractContinuation):
                 counts[phase] += is_finite
         total /= np.maximum(counts, 1)
         numbers = [cycle.num_times, cycle.per_day, cycle.first, cycle.num_months]
-        return cls(
+        climatology = cls(
             inputs.task,
             coords=torch.from_numpy(geometry.coords).double(),
             means=torch.from_numpy(total),
             cycle=torch.tensor(numbers, dtype=torch.double),
         )
+        _recent.append((data, tuple(inputs.samples), climatology))
+        return climatology
 
     @property
     def damping(self) -> Tensor:

@@ -175,6 +175,7 @@ class AbstractContinuation(AbstractReference):
         normal = self.normal(coords, seasons)
         if normal is not None:
             assert self.damping is not None
+            normal = normal.to(state.device)
             now, later = ((normal - mean) / std).to(state).unbind(1)
             result = later + self.damping.to(state) * (last - now)
         if self.trend is not None:

@@ -16,13 +16,14 @@ from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly
 from gpo.evaluation.verdict import compare, series_of
 from gpo.forecast.blend_fit import MAX_EXAMPLES, scaled_errors
-from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.forecaster import OWN_BASES, Forecaster
 from gpo.forecast.references import (
     AbstractContinuation,
     ReferenceInputs,
     Trend,
     fit_references,
 )
+from gpo.forecast.registry import REFERENCES
 from gpo.forecast.statistics import MIN_CHANGE
 
 MARGIN = 0.9
@@ -50,11 +51,11 @@ def with_base(
     inputs = forecaster.reference_inputs(data, samples)
     if forecaster.task.predict == "state" or not inputs.is_forecast:
         return forecaster
-    fitted = fit_references(inputs, None if uses_climatology else ("persistence", "trend"))
-    bases = {name: one for name, one in fitted.items() if isinstance(one, AbstractContinuation)}
+    names = [name for name, kind in REFERENCES.items() if issubclass(kind, AbstractContinuation)]
+    bases = fit_references(inputs, names if uses_climatology else OWN_BASES)
     name = best_base(inputs, list(bases))
     base = bases[name]
-    if name == "persistence":
+    if name == "persistence" or not isinstance(base, AbstractContinuation):
         return forecaster
     factor = base.trend.tolist() if isinstance(base, Trend) and base.trend is not None else ()
     task = replace(

@@ -177,3 +177,18 @@ def months(values):
         origin=TimeOrigin("1979-01-01 00:00:00", "noleap"), first_hour=0.0,
         fetch=lambda number, times: frames[times],
     )  # fmt: skip
+
+
+def test_the_climatology_is_averaged_once_for_the_same_data_and_samples():
+    data, reads = daily(), []
+    watched = replace(data, fetch=lambda number, times: reads.append(times) or data.fetch(number, times))  # fmt: skip
+    samples = split_time_slices(data).training
+    inputs = inputs_of(watched, samples)
+    reads.clear()
+    first = Climatology.fit(inputs)
+    assert reads
+    reads.clear()
+    assert torch.equal(Climatology.fit(inputs).means, first.means)
+    assert not reads
+    Climatology.fit(replace(inputs, samples=samples[:-4]))
+    assert reads
