@@ -13,7 +13,6 @@ import tyro
 from tyro.conf import Positional
 
 from gpo import open_data
-from gpo.data.dataset import StaticMaps
 from gpo.data.splits import split_time_slices
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
@@ -30,7 +29,7 @@ def main(files: Positional[list[Path]]) -> None:
     )
     for path in files:
         data = open_data(path)
-        if isinstance(data, StaticMaps):
+        if not data.has_time:
             raise ValueError(f"{path} holds static maps, in which nothing changes.")
         split = split_time_slices(data, history=2)
         config = RunConfig.of(data=str(path), history=2, blend=False)
@@ -39,10 +38,10 @@ def main(files: Positional[list[Path]]) -> None:
         left = whole = np.zeros(len(task.outputs))
         for window in split.validation:
             before, last, target = (
-                data.frames(window.trajectory, slice(n, n + 1))[0]
+                data.frames(window.sample, slice(n, n + 1))[0]
                 for n in (*window.inputs, window.target)
             )
-            weights = data.geometry(window.trajectory).weights
+            weights = data.geometry(window.sample).weights
             residual = target - last - trend * (last - before)
             left = left + weights @ np.nan_to_num(residual) ** 2
             whole = whole + weights @ np.nan_to_num(target - last) ** 2

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, trajectory_of, used_frames
+from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice, evenly, used_frames
 from gpo.evaluation.flow import FlowVariables
-from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.references import AbstractReference, fit_references
 from gpo.model.ablation import Ablation
@@ -72,10 +72,10 @@ class Session:
 
     name: str
     forecaster: Forecaster
-    data: Trajectories | StaticMaps
-    samples: Sequence[Any]
-    """The test split: time slices of trajectories, or indices of static maps."""
-    training: Sequence[Any] = ()
+    data: FieldData
+    samples: Sequence[TimeSlice]
+    """The test split."""
+    training: Sequence[TimeSlice] = ()
     """The training split, to which references are fitted; without it there is persistence only."""
     velocity: tuple[str, ...] = ()
     """Names of the velocity variables, one per axis; recognised by name if empty."""
@@ -104,7 +104,7 @@ class Session:
         self.blend, self.forecaster = self.forecaster.blend, self.forecaster.alone
         self.samples = evenly(self.samples, MAX_EXAMPLES)
         self.rollout_forecaster = copy.deepcopy(self.forecaster)
-        self._examples = make_examples(self.data, self.samples, reconstructs=self.reconstructs)
+        self._examples = TimeSliceExamples(self.data, self.samples, reconstructs=self.reconstructs)
         self._recent_examples = RecentCache[Example](8)
         self._recent_traces = RecentCache[tuple[Trace, float]](2)
         self._recent_predictions = RecentCache[tuple[Tensor, float]](4)
@@ -121,7 +121,7 @@ class Session:
     @property
     def reconstructs(self) -> bool:
         """Whether the run reconstructs the frames of a time series instead of forecasting."""
-        return isinstance(self.data, Trajectories) and self.forecaster.task.lead == 0
+        return self.forecaster.task.lead == 0
 
     @property
     def model_name(self) -> str:
@@ -160,14 +160,12 @@ class Session:
     def plane(self, number: int) -> Plane:
         """Returns the drawn coordinates of an example's sites."""
         self.check_example(number)
-        index = trajectory_of(self.samples[number]) if len(self.data.geometries) > 1 else 0
+        index = self.samples[number].sample if len(self.data.geometries) > 1 else 0
         return self._recent_planes.get(index, lambda: Plane(self.data.geometry(index)))
 
     @property
     def fits_references(self) -> bool:
         """Whether there are training frames, and few enough to fit references to them."""
-        if not isinstance(self.data, Trajectories):
-            return False
         num_frames = sum(map(len, used_frames(self.training).values()))
         size = num_frames * self.data.geometry().num_points * len(self.data.variables)
         return 0 < size <= MAX_REFERENCE_VALUES

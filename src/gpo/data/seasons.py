@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from gpo.data.dataset import Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.dates import TimeOrigin
 from gpo.data.steps import later_times
 
@@ -15,7 +15,7 @@ DAY_LENGTHS = {"s": 86400.0, "min": 1440.0, "h": 24.0, "d": 1.0}
 
 
 def seasons_of(
-    data: Trajectories, numbers: Sequence[int] | np.ndarray
+    data: FieldData, numbers: Sequence[int] | np.ndarray
 ) -> Float[np.ndarray, "frames 2"]:
     """Returns the time of day, as a fraction of it, and the month, from 0 to 11; NaN where unknown.
 

@@ -19,10 +19,10 @@ import torch
 from jaxtyping import Float
 from scipy.optimize import nnls
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.splits import evenly
 from gpo.forecast.blend import MIN_EXAMPLES, MODEL
-from gpo.forecast.examples import collate, make_examples, rollout_starts
+from gpo.forecast.examples import TimeSliceExamples, collate, rollout_starts
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.references import ReferenceInputs, fit_references
 from gpo.forecast.rollout import AbstractForecast, rollout_steps
@@ -50,7 +50,7 @@ Products = Float[np.ndarray, "examples outputs forecasts forecasts"]
 
 def fit_blend(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     training: Sequence[Any],
     validation: Sequence[Any],
 ) -> Forecaster:
@@ -99,7 +99,7 @@ def _used(names: list[str], weights: list, counts: list[int]) -> BlendWeights:
 def products_by_step(
     forecasts: Mapping[str, AbstractForecast],
     task: Task,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
 ) -> list[Products]:
     """Returns the products of errors of all forecasts, by step of rollouts.
@@ -121,7 +121,7 @@ def products_by_step(
 def scaled_errors(
     forecasts: Mapping[str, AbstractForecast],
     task: Task,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
 ) -> dict[str, Float[np.ndarray, " examples"]]:
     """Returns the error of each forecast, in standard deviations over all variables.
@@ -219,13 +219,13 @@ def _root(squares: np.ndarray) -> np.ndarray:
 @torch.no_grad()
 def _products(
     forecasts: Mapping[str, AbstractForecast],
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
     most: int,
     num_steps: int = 1,
 ) -> list[Products]:
     """Returns the products of errors after each step of rollouts from at most so many starts."""
-    examples = make_examples(data, samples, num_steps=num_steps)
+    examples = TimeSliceExamples(data, samples, num_steps=num_steps)
     chosen = map(examples.__getitem__, evenly(range(len(examples)), most))
     known = (example for example in chosen if bool(example.weights.any()))
     size = max(1, min(BATCH_SIZE, MAX_SITES // data.geometry().num_points))

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from gpo.data.dataset import Trajectories, frame_chunks
+from gpo.data.dataset import FieldData
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.seasons import DAY_LENGTHS, seasons_of
 from gpo.data.splits import used_frames
 from gpo.data.steps import even_steps
@@ -46,7 +47,7 @@ class Cycle:
     """1 or 12."""
 
     @classmethod
-    def of(cls, data: Trajectories, frames: Sequence[int]) -> "Cycle":
+    def of(cls, data: FieldData, frames: Sequence[int]) -> "Cycle":
         """Returns the phases that each occur at least twice in the training frames.
 
         A series shorter than a day has one time of day per frame. There is a single one where a day
@@ -102,7 +103,7 @@ class Climatology(AbstractContinuation):
     def fit(cls, inputs: ReferenceInputs) -> "Climatology | None":
         """Averages all training frames; returns None where sites differ or move."""
         data = inputs.data
-        if not isinstance(data, Trajectories) or len(data.geometries) > 1:
+        if not data.has_time or len(data.geometries) > 1:
             return None
         for known, samples, means in _recent:
             if known is data and samples == tuple(inputs.samples):

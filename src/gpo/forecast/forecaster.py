@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.atomic_files import write_text
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.forecast.blend import Blend, Contribution, load_references, save_references
 from gpo.forecast.references import (
     AbstractContinuation,
@@ -124,9 +124,7 @@ class Forecaster(nn.Module, AbstractForecast):
         kept = {name: part for name, part in self.references.items() if name == self.task.base}
         return Forecaster(self.model, replace(self.task, blend=blend), means, used | kept)
 
-    def reference_inputs(
-        self, data: Trajectories | StaticMaps, samples: Sequence[Any]
-    ) -> ReferenceInputs:
+    def reference_inputs(self, data: FieldData, samples: Sequence[Any]) -> ReferenceInputs:
         """Returns what references of this model are fitted to.
 
         Args:
@@ -405,11 +403,6 @@ def base_of(task: Task, references: Mapping[str, AbstractReference]) -> Any:
     if task.base == "trend":
         return Trend(task, torch.tensor(task.trend, dtype=torch.double))
     return Persistence(task) if task.base == "persistence" else references.get(task.base)
-
-
-def is_reconstruction(forecaster: Forecaster, data: Trajectories | StaticMaps) -> bool:
-    """Returns whether the last input frame is itself the target."""
-    return isinstance(data, Trajectories) and forecaster.task.lead == 0
 
 
 def stack_frames(

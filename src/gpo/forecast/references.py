@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.splits import evenly
-from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.registry import REFERENCES
 from gpo.forecast.rollout import AbstractForecast
 from gpo.forecast.statistics import SiteMeans
@@ -39,7 +39,7 @@ class ReferenceInputs:
     """What a reference forecast is fitted to: training data only."""
 
     task: Task
-    data: Trajectories | StaticMaps
+    data: FieldData
     samples: Sequence[Any]
     """The training split: time slices, or numbers of static maps."""
     input_mean: Float[Tensor, "*sites inputs"]
@@ -49,12 +49,12 @@ class ReferenceInputs:
     @property
     def is_forecast(self) -> bool:
         """Whether later frames of a time series are predicted."""
-        return isinstance(self.data, Trajectories) and self.task.lead > 0
+        return self.task.lead > 0
 
     @property
     def reconstructs(self) -> bool:
         """Whether the target is the last input frame of a time series."""
-        return isinstance(self.data, Trajectories) and self.task.lead == 0
+        return self.data.has_time and self.task.lead == 0
 
     @property
     def num_held_out(self) -> int:
@@ -71,7 +71,7 @@ class ReferenceInputs:
         """Yields evenly spaced training examples that have values."""
         size = self.data.geometry().num_points * self.task.history * len(self.task.inputs)
         samples = evenly(self.samples, max(2, min(most, MAX_VALUES // size)))
-        examples = make_examples(self.data, samples)
+        examples = TimeSliceExamples(self.data, samples)
         yield from (e for e in map(examples.__getitem__, range(len(examples))) if e.weights.any())
 
 
@@ -115,7 +115,7 @@ class TrainingMean(AbstractReference):
     @classmethod
     def fit(cls, inputs: ReferenceInputs) -> "TrainingMean | None":
         """Averages the outputs; returns None for time series."""
-        if not isinstance(inputs.data, StaticMaps):
+        if inputs.data.has_time:
             return None
         means = SiteMeans.of(inputs.data, inputs.samples)
         return cls(inputs.task, inputs.output_mean if means is None else means.outputs)

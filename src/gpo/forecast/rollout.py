@@ -1,8 +1,8 @@
-"""Autoregressive rollouts of a model or a reference."""
+"""Autoregressive rollouts: the one loop of training, forecasts, evaluation and interpretation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,34 @@ class AbstractForecast(ABC):
     def alone(self) -> "AbstractForecast":
         """The forecast without references."""
         return self
+
+
+Result = TypeVar("Result")
+
+
+def rollout_results(
+    task: Task,
+    frames: Float[Tensor, "batch history points inputs"],
+    steps: range,
+    predict: Callable[[int, Tensor], Result],
+    frame_of: Callable[[Result], Tensor],
+    forcings: Callable[[int], Tensor | None],
+) -> Iterator[Result]:
+    """Yields the result of each step; the predicted frame becomes an input of the next step.
+
+    Args:
+        task: Task of the model.
+        frames: Input of the first step, oldest frame first, normalised or not.
+        steps: Numbers of the steps, from 0 unless a rollout is continued.
+        predict: Returns the result of a step from its number and input.
+        frame_of: Returns the predicted frame of a result that has a next step.
+        forcings: Returns the forcings of the target after that of a step; None without any.
+    """
+    for step in steps:
+        result = predict(step, frames)
+        yield result
+        if step + 1 < steps.stop:
+            frames = task.advance(frames, frame_of(result), forcings(step))
 
 
 def rollout(
@@ -105,18 +133,19 @@ def _steps(
     forcings: Tensor | None,
     seasons: Tensor | None,
 ) -> Iterator[Tensor]:
-    prediction: Tensor | None = None
-    for step in range(num_steps):
-        if prediction is not None and not bool(prediction.isfinite().all()):
-            prediction = torch.full_like(prediction, torch.nan)
-        else:
-            times = None if seasons is None else seasons[:, step : step + frames.shape[1] + 1]
-            with torch.no_grad():
-                prediction = forecast(frames, coords, weights=weights, seasons=times)
-            assert prediction is not None
-            if step + 1 < num_steps:
-                following = (
-                    None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
-                )
-                frames = forecast.task.advance(frames, prediction, following)
-        yield prediction
+    history = frames.shape[1]
+
+    def predict(step: int, frames: Tensor) -> Tensor:
+        last = forecast.task.state(frames[:, -1])
+        if step > 0 and not bool(last.isfinite().all()):
+            return torch.full_like(last, torch.nan)
+        times = None if seasons is None else seasons[:, step : step + history + 1]
+        with torch.no_grad():
+            return forecast(frames, coords, weights=weights, seasons=times)
+
+    def following(step: int) -> Tensor | None:
+        return None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
+
+    return rollout_results(
+        forecast.task, frames, range(num_steps), predict, lambda prediction: prediction, following
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.splits import evenly
 from gpo.evaluation.verdict import compare, series_of
 from gpo.forecast.blend_fit import MAX_EXAMPLES, scaled_errors
@@ -32,7 +32,7 @@ MARGIN = 0.9
 
 def with_base(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
     *,
     uses_climatology: bool = True,

@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Float
 
 from gpo.atomic_files import write_text
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.seasons import DAY_LENGTHS
-from gpo.data.splits import evenly, trajectory_of
+from gpo.data.splits import evenly
 from gpo.evaluation.verdict import MIN_BLOCKS, compare
 from gpo.forecast.blend_fit import MAX_EXAMPLES, scaled_errors
 from gpo.forecast.examples import with_values
@@ -198,7 +198,7 @@ class Search:
 
     def __init__(
         self,
-        data: Trajectories | StaticMaps,
+        data: FieldData,
         config: RunConfig,
         given: frozenset[str],
         run: Run,
@@ -212,10 +212,12 @@ class Search:
     def choose(self) -> Choice:
         """Runs trials within the time limit and returns the selected settings."""
         unit = self.seconds / NUM_UNITS
-        if len(split_of(self.data, self.config).validation) < MIN_BLOCKS:
+        split = split_of(self.data, self.config)
+        if len(split.validation) < MIN_BLOCKS:
             # One or two examples would decide by chance.
             return self._choice(self._try({}, unit))
-        histories = self._histories()
+        is_forecast = split.training[0].lead > 0
+        histories = self._histories() if is_forecast else [{}]
         trials = self._try_all(histories, unit)
         best = best_by_interval(trials)
         if best.steps < MIN_STEPS:
@@ -225,7 +227,7 @@ class Search:
             # A short trial may still be the best, because increments start from a good base.
             # A longer one needs no interval: training continues from it.
             return self._choice(min(best_by_interval(longer), best, key=lambda t: t.error))
-        changes = [{**best.settings, **change} for change in self._changes(best.steps)]
+        changes = [{**best.settings, **change} for change in self._changes(best.steps, is_forecast)]
         changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.is_better(best)]
         if not better:
@@ -242,7 +244,7 @@ class Search:
 
     def _histories(self) -> list[dict[str, Any]]:
         """Returns the histories for which the series is long enough."""
-        if "history" in self.given or isinstance(self.data, StaticMaps):
+        if "history" in self.given:
             return [{}]
         possible: list[dict[str, Any]] = [{}]
         for history in (2, 3):
@@ -259,14 +261,14 @@ class Search:
         is_fixed = "batch_size" in self.given or size < BATCH_DIVISOR
         return {} if is_fixed else {"batch_size": size // BATCH_DIVISOR}
 
-    def _changes(self, steps: int) -> list[dict[str, Any]]:
+    def _changes(self, steps: int, is_forecast: bool) -> list[dict[str, Any]]:
         """Returns changes of one setting each, most promising first, except those that the user set."""
-        rate, is_map = self.config.learning_rate, isinstance(self.data, StaticMaps)
+        rate = self.config.learning_rate
         changes: list[dict[str, Any]] = [{"learning_rate": float(f"{rate / 3:.3g}")}]
-        if is_map:
-            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
-        else:
+        if is_forecast:
             changes += [{"relative_to": "change"}, {"noise": 0.0}, *self._cycles()]
+        else:
+            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
         sizes = self.config.model.config
         if steps >= MIN_STEPS_WIDER and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
@@ -275,7 +277,7 @@ class Search:
     def _cycles(self) -> list[dict[str, Any]]:
         """Returns the time features of the cycles that training data have: the day, the year."""
         data, features = self.data, list[dict[str, Any]]()
-        if isinstance(data, StaticMaps) or self.config.forcings.time_features:
+        if self.config.forcings.time_features:
             return features
         day = DAY_LENGTHS.get(data.time_units, 0.0)
         if data.first_hour is not None and day >= MIN_STEPS_PER_DAY * data.time_step:
@@ -343,16 +345,14 @@ def adopt_trial(run: Run, choice: Choice) -> None:
     shutil.rmtree(run.folder / CHOICE_FOLDER, ignore_errors=True)
 
 
-def with_features(
-    data: Trajectories | StaticMaps, settings: Mapping[str, Any]
-) -> Trajectories | StaticMaps:
+def with_features(data: FieldData, settings: Mapping[str, Any]) -> FieldData:
     """Returns data with the time features of selected settings, if there are any."""
     features = settings.get("time_features", ())
-    return data.with_time_features(features) if isinstance(data, Trajectories) else data
+    return data.with_time_features(features) if features else data
 
 
 def validation_errors(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, config: RunConfig
+    forecaster: Forecaster, data: FieldData, config: RunConfig
 ) -> dict[str, float]:
     """Returns the error of each validation example, by trajectory and target."""
     samples = _validation(data, config)
@@ -363,7 +363,7 @@ def validation_errors(
 
 
 def reference_errors(
-    data: Trajectories | StaticMaps, config: RunConfig
+    data: FieldData, config: RunConfig
 ) -> dict[str, Float[np.ndarray, " examples"]]:
     """Returns the errors of reference forecasts on validation examples, by name."""
     split = split_of(data, config)
@@ -374,15 +374,14 @@ def reference_errors(
     return scaled_errors(references, forecaster.task, data, _validation(data, config))
 
 
-def _validation(data: Trajectories | StaticMaps, config: RunConfig) -> list[Any]:
+def _validation(data: FieldData, config: RunConfig) -> list[Any]:
     samples = with_values(data, split_of(data, config).validation, "validation")[0]
     return evenly(samples, MAX_EXAMPLES)
 
 
 def _example_name(sample: Any) -> str:
     """Returns a name that sorts by trajectory and time, the same for all histories."""
-    target = getattr(sample, "target", 0)
-    return f"{trajectory_of(sample):0{SEPARATOR}d}:{target:09d}"
+    return f"{sample.sample:0{SEPARATOR}d}:{sample.target:09d}"
 
 
 def _folder_name(settings: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from gpo.data.forcings import Variable
 from gpo.data.seasons import seasons_of
 from gpo.data.splits import split_time_slices
 from gpo.forecast.climatology import Climatology, DampedPersistence
-from gpo.forecast.examples import collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.forecast.references import Persistence, fit_references
 from gpo.forecast.rollout import rollout
 from tests.core.evaluation.fitted import inputs_of
@@ -83,7 +83,7 @@ def test_series_shorter_than_a_day_have_a_mean_for_each_time_since_their_start()
     data = decaying_waves()
     split = split_time_slices(data)
     climatology = climatology_of(data, split.training)
-    trained = sorted({window.trajectory for window in split.training})
+    trained = sorted({window.sample for window in split.training})
     expected = np.mean([data.frames(number) for number in trained], 0)
     np.testing.assert_allclose(
         means_at(climatology, data, range(len(data.time))).numpy(), expected, rtol=1e-12
@@ -102,7 +102,7 @@ def test_anomalies_persist_by_the_fitted_fraction():
     inputs = inputs_of(data, split.training)
     damped, climatology = DampedPersistence.fit(inputs), Climatology.fit(inputs)
     assert damped.factor.item() == pytest.approx(0.8, abs=0.05)
-    examples = make_examples(data, split.test)
+    examples = TimeSliceExamples(data, split.test)
     batch = collate([examples[n] for n in range(len(examples))])
 
     def error(reference):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.splits import split_samples, split_time_slices
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import MIN_EXAMPLES, sentence
 from gpo.forecast.blend_fit import _weights, fit_blend, on_simplex
@@ -165,7 +165,7 @@ def test_a_diverged_model_does_no_harm_where_it_has_no_weight():
 def test_static_maps_are_combined_with_their_training_mean():
     data = equal_squares(60)
     config = RunConfig.of(**TINY)
-    split = split_samples(data)
+    split = split_time_slices(data)
     made = fit_blend(new_forecaster(data, split, config).eval(), data, split.training, split.validation)  # fmt: skip
     results = evaluate(made, data, split)
     errors = {name: row["rmse_over_std"] for name, row in results.one_step.items()}
