@@ -41,7 +41,7 @@ class GridOptions:
     """Protocol and folders of the experiments, the same for all models."""
 
     protocol: Literal["budget", "steps", "paper"] = "budget"
-    """Equal CPU seconds, equal optimiser steps, or the paper's epochs for each experiment."""
+    """Equal CPU seconds, equal optimizer steps, or the paper's epochs for each experiment."""
     amount: float = 120.0
     """CPU seconds or steps per experiment; selecting optimizer and learning rate takes as much again."""
     preset: Literal["quick", "default", "paper"] = "quick"
@@ -107,7 +107,7 @@ class BenchTable1:
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Benchmarks and real data, the columns of the table; columns without data show the reason."""
     earlier: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """An experiments.json of an earlier table, for missing entries; those of another protocol are marked."""
+    """File experiments.json of an earlier table, for missing entries; those of another protocol are marked."""
 
     def run(self) -> None:
         """Runs the experiments and writes the table."""
@@ -276,7 +276,7 @@ class Bench:
         | Annotated[BenchMemory, subcommand("memory")]
         | Annotated[BenchFigures, subcommand("figures")]
     )
-    """The table or figure."""
+    """Table or figure to compute."""
 
     def run(self) -> None:
         """Runs the subcommand."""

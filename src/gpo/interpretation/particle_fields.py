@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gpo.data.geometry import Geometry
+from gpo.evaluation.derivatives import LocalFits, nearest_sites
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.correlations import Null
-from gpo.interpretation.derivatives import LocalFits, nearest_sites
 from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain

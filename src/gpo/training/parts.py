@@ -31,7 +31,7 @@ class DataConfig:
     data: Annotated[
         str | tuple[str, ...] | None, arg(metavar="PATH [PATH ...]", help_behavior_hint="")
     ] = None
-    """Your data: files, folders or patterns such as 'runs/*.nc'."""
+    """Files, folders or patterns of your data, such as 'runs/*.nc'."""
     var: Annotated[
         tuple[str, ...],
         arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all on the same grid)"),
@@ -106,7 +106,7 @@ class ModelConfig:
     """Model and its architecture."""
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
-    """gpo, gpo-paper or a baseline; each has a --help."""
+    """Model: gpo, gpo-paper or a baseline; each has its own --help."""
     config: Annotated[Any, arg(name="")] = None
     """Configuration of this model (None: its defaults)."""
 
