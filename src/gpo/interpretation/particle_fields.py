@@ -335,7 +335,7 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
         return ParticleReconstruction(particles, field, reconstructed)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
     reconstructed = _reconstructed(particles, amounts, example, operator.problem.domain)
-    reconstructed = reconstructed * forecaster.input_std + forecaster.input_mean
+    reconstructed = reconstructed * forecaster.input_scale + forecaster.input_mean
     return ParticleReconstruction(
         particles, field, reconstructed[:, forecaster.task.num_forcings :]
     )
