@@ -2,5 +2,6 @@
 
 `score.py` evaluates a test split and calls the other modules: references, rollouts, spectra and
 transfer to other sites. `registry.py` lists metrics and reference forecasts. `results.py` reads and
-writes `results.json`; `example.py` holds the example that the report shows.
+writes `results.json`; `example.py` holds the example that the report shows. `flow.py` and
+`derivatives.py` compute velocity, vorticity and derivatives of fields.
 """
