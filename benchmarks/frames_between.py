@@ -111,8 +111,7 @@ class Between:
         return fields[..., 0].double().numpy().reshape(-1, self.size, self.size)
 
     def _fraction(self, part: float, variance: float, gates: float = 1.0) -> np.ndarray:
-        """Returns predictions with fractions of displacements, of variances, and of the gates of layers
-        with transport."""
+        """Returns predictions with fractions of displacements, variances, and gates beside transport."""
         scales = {n: max(variance, 0) ** 0.5 * one for n, one in self.scales.items()}
         if variance == 0:
             scales = scales_at_floor(self.scales)
@@ -130,29 +129,36 @@ class Between:
             return self._grids(self.batch.predicted(self.forecaster, change))
 
     def linear(self, part: float) -> np.ndarray:
+        """Returns the linear interpolation."""
         return (1 - part) * self.first + part * self.last
 
     def particles(self, part: float) -> np.ndarray:
+        """Returns frames with fractions of displacements and variances."""
         return self._fraction(part, part) - (1 - part) * self.rest
 
     def undiffused(self, part: float) -> np.ndarray:
+        """Returns frames with fractions of displacements, and scales of a whole step."""
         return self._fraction(part, 1.0) - (1 - part) * self.rest
 
     def layers(self, part: float) -> np.ndarray:
+        """Returns frames with fractions of displacements, variances and gates beside transport."""
         at_zero = self._fraction(0.0, 0.0, 0.0) - self.first
         return self._fraction(part, part, part) - (1 - part) * at_zero
 
     def best_particle(self, part: float) -> np.ndarray:
+        """Returns frames advected along the displacement of the particle that carries most."""
         layer, particle = self.best
         shifts = self.own[layer][:, :, particle].double().numpy() * self.size
         return self._along(shifts.transpose(1, 2, 0).reshape(-1, 2, self.size, self.size), part)
 
     def true_velocity(self, part: float) -> np.ndarray:
+        """Returns frames advected along the velocity of the first frame."""
         flows = [flow_of_vorticity(one.ravel(), self.batch.geometry) for one in self.first]
         shifts = np.stack([flow.T.reshape(2, self.size, self.size) for flow in flows]) * self.size
         return self._along(shifts, part)
 
     def optical_flow(self, part: float, window: int) -> np.ndarray:
+        """Returns frames advected along the optical flow."""
         pairs = zip(self.first, self.last, strict=True)
         return self._along(np.stack([optical_flow(*pair, window) for pair in pairs]), part)
 

@@ -27,7 +27,7 @@ from gpo.model.ablation import Ablation
 from gpo.model.layer import Parts
 
 sys.path.append(str(Path(__file__).parents[1]))
-from viscosity import MAX_EXAMPLES, Case, read_rows  # noqa: E402
+from viscosity import MAX_EXAMPLES, Case, read_rows
 
 
 def laplacian(field: torch.Tensor) -> torch.Tensor:
