@@ -35,12 +35,12 @@ from tyro.conf import Positional, arg
 from gpo import Trajectories, open_run
 from gpo.data.solvers.navier_stokes_2d import PRESETS, NavierStokes2D, advance, fno_forcing
 from gpo.data.splits import TimeSlice
+from gpo.evaluation.flow import FlowVariables, flow_of_vorticity
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.attribution import particle_rows
 from gpo.interpretation.batches import Batch, make_batches
 from gpo.interpretation.diffusion import learned_scales, replaced_scales, scales_at_floor
 from gpo.interpretation.displacements import layer_displacements
-from gpo.interpretation.flow import FlowVariables, flow_of_vorticity
 from gpo.model.ablation import Ablation
 from gpo.model.taps import Tap, tapped
 from gpo.numerics.spectral import resample
@@ -125,7 +125,7 @@ class Between:
             gate, transported = fields.chunk(2, -1)
             return torch.cat([gate, gates * transported], -1)
 
-        with tapped([Tap("gate", fade)]):
+        with tapped([Tap("factors", fade)]):
             return self._grids(self.batch.predicted(self.forecaster, change))
 
     def linear(self, part: float) -> np.ndarray:

@@ -26,7 +26,6 @@ from gpo.evaluation.transfer import resolution_transfer
 from gpo.execution.points import Points
 from gpo.model import transport
 from gpo.model.layer import Parts
-from gpo.model.taps import tap
 from gpo.model.transport import Displacements, TransportLayer
 from gpo.model.wave_layer import State, WaveModes
 from gpo.runs import read_data
@@ -79,9 +78,8 @@ def shared(parts: Parts) -> None:
 class OneScale(TransportLayer):
     """A layer with transport whose particles have one scale."""
 
-    @property
     def scales(self) -> torch.Tensor:
-        """Standard deviations."""
+        """Returns standard deviations."""
         return self.log_scale.exp().expand(self.num_gaussians, -1)
 
 
@@ -93,7 +91,7 @@ class WeightedTransport(TransportLayer):
     ) -> Float[Tensor, "points batch source_channels"]:
         """Returns the weighted contributions, on average as large as those without weights."""
         parts = super().contribution(state, points, modes, displacement)
-        weights = self.num_gaussians * (state @ self.choose).softmax(-1).unsqueeze(-1)
+        weights = self.num_gaussians * (state @ self.get_parameter("choose")).softmax(-1).unsqueeze(-1)
         return (weights * parts.unflatten(-1, (self.num_gaussians, -1))).flatten(-2)
 
 
@@ -121,10 +119,9 @@ class FasterScales(TransportLayer):
 
     factor = 1.0
 
-    @property
     def scales(self) -> Tensor:
-        """Standard deviations."""
-        return tap("scales", (self.factor * self.log_scale).exp())
+        """Returns standard deviations."""
+        return (self.factor * self.log_scale).exp()
 
 
 def starting_at(cells: float) -> Callable[[Parts], None]:
