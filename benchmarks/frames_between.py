@@ -9,7 +9,7 @@ ways know $u_0$ and $\hat u_1$ only; validation data.
 
 - linear: $(1-\alpha)u_0+\alpha\hat u_1$;
 - optical flow: Farnebäck's flow from $u_0$ to $\hat u_1$; both are advected along it and blended;
-- true velocity: the same along the velocity of $u_0$, as a bound for such ways;
+- true velocity: the same along the velocity of $u_0$, straight on;
 - best particle: the same along the displacement of the particle that carries most;
 - particles at a fraction: the model with displacements $\alpha\delta$ and scales $\sqrt\alpha\,\sigma$, what
   it predicts without transport being added linearly;
