@@ -26,6 +26,7 @@ from gpo.forecast.compatibility import convert_to_training_units, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
+from gpo.forecast.resolution import with_means_at
 from gpo.runs import check_task, open_other
 from gpo.training.run_folder import Run
 
@@ -88,6 +89,7 @@ class PredictCommand:
             say(note)
         check_task(run, trained_on, data, task)
         data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
+        forecaster = with_means_at(forecaster, data.geometry())
         queries = read_query_flags(self.queries, self.grid, data.geometry())
         if isinstance(data, StaticMaps):
             if self.start is not None:

@@ -26,6 +26,7 @@ from gpo.evaluation.results import (
 )
 from gpo.evaluation.score import evaluate
 from gpo.forecast.compatibility import convert_to_training_units
+from gpo.forecast.resolution import with_means_at
 from gpo.forecast.sharded import DistributedForecaster
 from gpo.limits import format_bytes
 from gpo.parallel.partition import SitePartition
@@ -178,6 +179,7 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     for note in converted:
         say(note)
     _check_kind(data, run.data)
+    forecaster = with_means_at(forecaster, data.geometry())
     if isinstance(data, StaticMaps):
         samples = tuple(range(data.num_samples))
     else:

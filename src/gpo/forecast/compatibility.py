@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.index_grids import scaled_to
 from gpo.data.steps import MONTH, format_step, is_month
 from gpo.data.units import conversion
 
@@ -48,6 +49,8 @@ class TrainedOn:
     """Largest coordinate along each axis."""
     spacing: tuple[float, ...] = ()
     """Mean distance of neighbours along each axis."""
+    has_indices: bool = False
+    """Whether coordinates are numbers of sites, because the file had none."""
 
     @classmethod
     def of(cls, data: Trajectories | StaticMaps) -> "TrainedOn":
@@ -80,7 +83,32 @@ def convert_to_training_units(
     Raises:
         DataError: If time step, calendar, region, level or units are incompatible.
     """
+    data, notes = _with_indices_of(data, trained)
     _check_region(data, trained)
+    data, others = _convert(data, trained)
+    return data, [*notes, *others]
+
+
+def _with_indices_of(
+    data: Trajectories | StaticMaps, trained: TrainedOn
+) -> tuple[Trajectories | StaticMaps, list[str]]:
+    """Returns data without coordinates at the indices of training, over the same region."""
+    geometry = data.geometry()
+    counts = [round(upper) + 1 for upper in trained.upper]
+    is_bare = trained.has_indices and geometry.has_indices and len(data.geometries) == 1
+    if not is_bare or len(counts) != len(geometry.axes) or tuple(counts) == geometry.grid_shape:
+        return data, []
+    sizes = (" x ".join(map(str, shape)) for shape in (geometry.grid_shape, counts))
+    note = (
+        "the {} sites are taken for the region of the {} of training: neither file has coordinates"
+    )
+    return replace(data, geometries=(scaled_to(geometry, counts),)), [note.format(*sizes)]
+
+
+def _convert(
+    data: Trajectories | StaticMaps, trained: TrainedOn
+) -> tuple[Trajectories | StaticMaps, list[str]]:
+    """Returns data in the units of training, and a note for every converted variable."""
     if isinstance(data, StaticMaps):
         inputs = _conversions(data, data.inputs, trained.units)
         outputs = _conversions(data, data.outputs, trained.output_units)
@@ -240,7 +268,7 @@ def _region(data: Trajectories | StaticMaps) -> dict[str, Any]:
     )
     return {
         "axes": tuple(names), "axis_units": tuple(units),
-        "lower": lower, "upper": upper, "spacing": spacing,
+        "lower": lower, "upper": upper, "spacing": spacing, "has_indices": geometry.has_indices,
     }  # fmt: skip
 
 
