@@ -45,14 +45,20 @@ class Summary:
     """Number of frames or samples that were read, and of all."""
 
 
-def summarise(data: Trajectories | StaticMaps) -> Summary:
-    """Returns ranges over the whole data set, or over evenly spaced frames if it is large."""
+def summarise(data: Trajectories | StaticMaps, most: int | None = MAX_VALUES) -> Summary:
+    """Returns ranges over the whole data set, or over evenly spaced frames if it is large.
+
+    Args:
+        data: The data set.
+        most: Number of values above which it is large (None: it never is).
+    """
     if isinstance(data, StaticMaps):
         variables, count, unit = (*data.inputs, *data.outputs), data.num_samples, "samples"
     else:
         count, unit = data.num_trajectories * len(data.time), "frames"
         variables = data.variables
-    stride = max(1, -(-count * data.geometry().num_points * len(variables) // MAX_VALUES))
+    size = count * data.geometry().num_points * len(variables)
+    stride = 1 if most is None else max(1, -(-size // most))
     statistics = [_Statistics() for _ in variables]
     for values in _values(data, stride):
         for channel, part in enumerate(statistics):
@@ -70,8 +76,11 @@ def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray
         return
     for trajectory in range(data.num_trajectories):
         first = (-trajectory * len(data.time)) % stride
-        if first < len(data.time):
-            yield data.frames(trajectory, slice(first, None, stride))
+        numbers = range(first, len(data.time), stride)
+        size = data.geometry(trajectory).num_points * len(data.variables)
+        portion = stride * max(1, MAX_VALUES // size)
+        for start in numbers[:: portion // stride]:
+            yield data.frames(trajectory, slice(start, start + portion, stride))
 
 
 def value_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> list[str]:
