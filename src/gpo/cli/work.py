@@ -36,6 +36,7 @@ from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, open_other_coarsened, open_run, read_data, with_absolute_paths
 from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
+from gpo.training.parts import BudgetConfig
 from gpo.training.run_folder import SCORE, Run, read_log
 from gpo.training.setup import split_of, training_memory
 
@@ -95,12 +96,7 @@ def train_run(
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
         folder.check(config)
-        limits = requested.budget
-        seconds = limits.budget_cpu
-        more = (
-            f"--epochs {2 * limits.epochs}" if seconds is None else f"--budget-cpu {10 * seconds:g}"
-        )
-        done = f"finished: nothing to do; continue with {more}"
+        done = f"finished: nothing to do; continue with {_larger_budget(folder, requested.budget)}"
         say(done if is_finished else _summary(run))
         bounded = config.task.non_negative
         for note in (*notes(data), *precision_notes(data), *value_notes(data, bounded)):
@@ -117,6 +113,17 @@ def train_run(
             say(choice.verdict(record.best_score))
         say(f"model: {folder.model_folder}")
     return run
+
+
+def _larger_budget(folder: Run, limits: BudgetConfig) -> str:
+    """Returns the flag that continues a finished run: the limit that ended it, made larger."""
+    record = folder.record()
+    reason = "" if record is None else record.reason
+    if limits.budget_cpu is not None and "CPU seconds" in reason:
+        return f"--budget-cpu {10 * limits.budget_cpu:g}"
+    if limits.steps is not None and reason.endswith("steps are done"):
+        return f"--steps {2 * limits.steps}"
+    return f"--epochs {2 * limits.epochs}"
 
 
 def _choose(
