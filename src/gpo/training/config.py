@@ -26,7 +26,7 @@ from gpo.training.parts import (
 )
 
 ADDED: dict[str, dict[str, Any]] = {
-    "data": {"mask": None, "mask_from": None},
+    "data": {"mask": None, "mask_from": None, "untrusted": False},
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw", "freeze": None},
     "task": {"non_negative": (), "normalise": "variables", "blend": False},
