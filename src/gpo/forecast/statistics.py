@@ -151,17 +151,15 @@ class SiteMeans:
                 "`normalise` must be variables where points differ by trajectory, got points."
             )
         count = total = squares = np.zeros(1)
-        first: np.ndarray | None = None
+        # Subtracting a typical value avoids cancellation.
+        first = np.nan_to_num(data.frames(windows[0].sample, slice(0, 1))[0].astype(np.float64))
         for part in frame_chunks(data, used_frames(windows)):
             values = part.read(data).astype(np.float64)
             is_known = np.isfinite(values)
-            # Subtracting a typical value avoids cancellation.
-            first = np.nan_to_num(values[0]) if first is None else first
             centered = np.where(is_known, values - first, 0.0)
             count = count + is_known.sum(0)
             total = total + centered.sum(0)
             squares = squares + np.square(centered).sum(0)
-        assert first is not None
         mean = total / np.maximum(count, 1)
         variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
         usual = np.sqrt(variance.mean(0))
