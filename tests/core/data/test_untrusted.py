@@ -20,6 +20,7 @@ from gpo.data.untrusted import read_in_child
 from gpo.limits import MAX_BYTES, MAX_SECONDS
 from tests.contracts.fuzz import content_of
 from tests.contracts.samples import SAMPLES
+from tests.core.data.files import pair
 from tests.core.test_cli import failure
 
 FILE = Path("a.nc")
@@ -193,4 +194,4 @@ def test_static_maps_come_from_a_child(tmp_path):
         tmp_path / "a.npz", ReadOptions(inputs=("a",), variables=("u",), untrusted=True)
     )
     assert not data.has_time
-    np.testing.assert_array_equal(data.sample(3)[1].ravel(), (fields[3] ** 2).ravel())
+    np.testing.assert_array_equal(pair(data, 3)[1].ravel(), (fields[3] ** 2).ravel())
