@@ -1,8 +1,8 @@
 """The registry of readers, and `open_data`, which opens a file of any registered layout.
 
-To add a layout, write a subclass of `AbstractReader` and register it by name:
-`READERS.register("name", "package.module:Reader")`. Other packages do so from a module that their
-entry point in the group `gpo.plugins` names. Readers are imported when they are first tried, so a
+To add a layout, write a function that returns its content as an `xr.Dataset`, make a `Reader` of it,
+and register that by name: `READERS.register("name", "package.module:READER")`. Other packages do so
+from a module that their entry point in the group `gpo.plugins` names. Readers are imported when they are first tried, so a
 package is needed only for the layouts that use it. The contract tests cover a built-in reader as
 soon as `tests/contracts/samples.py` has a file of its layout.
 """
@@ -13,28 +13,30 @@ from glob import glob
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join, join_maps
 from gpo.data.periodic import make_axes_periodic
-from gpo.data.readers.base import AbstractReader, ReadOptions
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.build import Reader, Source, build_data
 from gpo.data.readers.validation import check_data_file
 from gpo.optional import MissingPackageError, raise_missing_package
 from gpo.registry import Registry
 
 BUILT_IN = {
-    "ns2d": "gpo.data.readers.fno:FnoReader",
-    "well": "gpo.data.readers.well:WellReader",
-    "pdebench": "gpo.data.readers.pdebench:PdebenchReader",
-    "airfoil": "gpo.data.readers.airfoil:AirfoilReader",
-    "mesh-series": "gpo.data.readers.mesh_series:MeshSeriesReader",
-    "gridded": "gpo.data.readers.gridded:GriddedReader",
-    "arrays": "gpo.data.readers.arrays:ArraysReader",
-    "table": "gpo.data.readers.table:TableReader",
+    "ns2d": "gpo.data.readers.fno:READER",
+    "well": "gpo.data.readers.well:READER",
+    "pdebench": "gpo.data.readers.pdebench:READER",
+    "airfoil": "gpo.data.readers.airfoil:READER",
+    "mesh-series": "gpo.data.readers.mesh_series:READER",
+    "gridded": "gpo.data.readers.gridded:READER",
+    "arrays": "gpo.data.readers.arrays:READER",
+    "table": "gpo.data.readers.table:READER",
 }
 """Readers of this package, from the most specific layout to the most general."""
-READERS: Registry[type[AbstractReader]] = Registry("reader", BUILT_IN)
+READERS: Registry[Reader] = Registry("reader", BUILT_IN)
 """All readers by name. Those of other packages are tried before the built-in ones."""
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",
                    ".npz", ".mat", ".pt", ".zarr")  # fmt: skip
@@ -42,18 +44,20 @@ JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".
 
 
 def open_data(
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | Sequence[str | Path] | xr.Dataset,
     options: ReadOptions = ReadOptions(),
     reader: str | None = None,
 ) -> Trajectories | StaticMaps:
-    """Returns the data of a file, of a folder, or of several joined files.
+    """Returns the data of a file, of a folder, of several joined files, or of a data set of xarray.
 
     Args:
         path: A file; a folder that is one layout or contains files to join; a pattern such as
-            runs/*.nc; or a list of files.
+            runs/*.nc; a list of files; or a data set, which stays open and may be lazy.
         options: Which variables and levels to read.
         reader: Name of the layout; recognised from the content by default.
     """
+    if isinstance(path, xr.Dataset):
+        return make_axes_periodic(_open_dataset(path, options), options.periodic)
     if reader is not None and reader not in READERS:
         source = Path(path if isinstance(path, str | Path) else str(next(iter(path), "")))
         raise DataError(source, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
@@ -75,6 +79,18 @@ def open_data(
         else:
             data = join_maps(maps, source)
     return make_axes_periodic(data, options.periodic)
+
+
+def _open_dataset(dataset: xr.Dataset, options: ReadOptions) -> Trajectories | StaticMaps:
+    """Returns the data of a data set in memory; decoded dates become numbers with units again."""
+    encoded = {
+        name: xr.conventions.encode_cf_variable(variable, name=name)
+        for name, variable in dataset.variables.items()
+        if variable.ndim < 2 and variable.dtype.kind in "mMO"
+    }
+    path = Path(str(dataset.encoding.get("source", "dataset")))
+    content = dataset.drop_indexes(encoded.keys() & dataset.xindexes.keys()).assign(encoded)
+    return build_data(Source(path, "xarray", lambda: content), options)
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path]]:
@@ -186,18 +202,18 @@ def open_static(
     return _recognise(path).read_static(path, name, options)
 
 
-def load_reader(name: str) -> AbstractReader:
+def load_reader(name: str) -> Reader:
     """Imports and returns a reader; raises a `MissingPackageError` that says what to install."""
     try:
-        return READERS[name]()
+        return READERS[name]
     except ModuleNotFoundError as error:
         raise_missing_package(error, "data" if name in BUILT_IN else None, f"Reader {name}")
 
 
-def _recognise(path: Path) -> AbstractReader:
+def _recognise(path: Path) -> Reader:
     """Returns the first reader that recognises a file; readers that lack a package are skipped."""
     check_data_file(path)
-    tried: list[AbstractReader] = []
+    tried: list[Reader] = []
     problems: list[str] = []
     missing: dict[str, str] = {}
     # Built-in readers of general layouts would claim the files of readers of other packages.

@@ -25,7 +25,7 @@ def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
         stored = open_arrays(path)
         arrays = {name: array.values() for name, array in stored.items() if name in names}
     else:
-        files = require("gpo.data.readers.gridded_files", "data", "Reading NetCDF")
+        files = require("gpo.data.readers.gridded", "data", "Reading NetCDF")
         with files.open_dataset(path, names) as dataset:
             arrays = {name: dataset[name].values for name in names if name in dataset.variables}
     if len(arrays) < len(names):

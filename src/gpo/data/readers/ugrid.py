@@ -83,6 +83,8 @@ class Topology:
         if cells is None:
             faces = self._corners("face", len(nodes))
             cells = None if faces is None else cut_into_triangles(faces)[0]
+        else:
+            cells = cells[(cells != NO_CORNER).all(1)]
         return unstructured(self.path, nodes, cells, domain)
 
     def _coords(self, kind: str) -> tuple[np.ndarray, bool]:
