@@ -13,11 +13,11 @@ from jaxtyping import Float
 
 from gpo import open_run
 from gpo.data.splits import TimeSlice
+from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation.attribution import particle_rows
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.correlations import VelocityMatch
 from gpo.interpretation.displacements import displacements, has_moving_particles
-from gpo.interpretation.flow import FlowVariables
 from gpo_bench.extrapolation import ExtrapolationConfig, estimate_motion
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from gpo.cli import main as gpo
 from gpo.data.generate import generate
 from gpo.data.solvers.navier_stokes_2d import PRESETS
 from gpo.data.splits import evenly
+from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation.attribution import particle_rows
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.diffusion import (
@@ -36,7 +37,6 @@ from gpo.interpretation.diffusion import (
     scales_at_start,
 )
 from gpo.interpretation.displacements import Controls
-from gpo.interpretation.flow import FlowVariables
 
 RESULTS = Path(__file__).parent / "results" / "viscosity"
 CHOSEN_ON = (1e-4, 4e-4, 2e-3)

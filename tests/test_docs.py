@@ -158,7 +158,7 @@ def test_every_command_a_page_shows_has_its_flags(path):
 
 def test_every_flag_the_pages_name_exists():
     commands = ("run", "run --model gpo-paper", "run --model unet", "train", "evaluate", "predict", "export", "explore", "interpret", "represent", "data make",
-                "data info", "data plot", "bench table1", "bench ablation", "bench rollout", "bench efficiency")  # fmt: skip
+                "data info", "data plot", "data fetch", "bench figures", "bench table1", "bench ablation", "bench rollout", "bench efficiency")  # fmt: skip
     known = set(re.findall(r"--([a-z][a-z-]+)", " ".join(help_of(*c.split()) for c in commands)))
     for path in DOCS.glob("*.md"):
         flags = set(re.findall(r"--([a-z][a-z-]+)", path.read_text(encoding="utf-8")))

@@ -161,7 +161,7 @@ def measure(
     operator = forecaster.model.operator
     if operator is not None:
         layers = [layer for layer in operator.layers if isinstance(layer, TransportLayer)]
-        row["scales"] = [layer.scales.tolist() for layer in layers]
+        row["scales"] = [layer.scales().tolist() for layer in layers]
     return row
 
 

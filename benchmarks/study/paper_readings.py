@@ -1,36 +1,27 @@
-"""Which reading of the paper learns? Eight readings of gpo-paper, and further ones by name.
+"""Which reading of the paper learns? Designs, controls and a path from gpo-paper to gpo.
 
-    OMP_NUM_THREADS=1 python benchmarks/study/paper_readings.py --seconds 60
-    OMP_NUM_THREADS=1 python benchmarks/study/paper_readings.py --seconds 600 --only literal tls
+    OMP_NUM_THREADS=1 python benchmarks/study/paper_readings.py --seconds 600
+    OMP_NUM_THREADS=1 python benchmarks/study/paper_readings.py --seconds 600 --group controls
+    OMP_NUM_THREADS=1 python benchmarks/study/paper_readings.py --seconds 600 --group path
+    python benchmarks/study/paper_readings.py --table-only
 
 The design is {feed-forward on tokens} x {LayerNorm, no renormalisation} x {sharp windows}, on ns2d
-(quick data, viscosity 1e-4) at 32 x 32 sites, one step, the state itself, with AdamW and the step
-schedule of the paper. A reading first overfits 16 examples, which says whether it can represent the
-map at all; then it is trained on all, and its training error stands beside its validation error,
-which says whether it generalises. Errors are relative L2 in the units of the data.
+(quick data) at 32 x 32 sites, one step, the state itself, with AdamW and the step schedule of the
+paper. A reading first overfits 16 examples, which says whether it can represent the map at all; then
+it is trained on all, and its training error stands beside its validation error, which says whether
+it generalises. Errors are relative L2 in the units of the data.
 
-Every finished reading is a row of a jsonl file; the same command leaves out the rows that are there.
-Seconds are CPU seconds of training steps.
+Every finished reading is a row of a jsonl file, with its curve; the same command leaves out the rows
+that are there, and goes on with a reading that was stopped. Seconds are CPU seconds of steps.
 """
 
 import json
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from time import process_time
-from typing import Any
+from typing import Any, Literal
 
-import torch
 import tyro
-
-from gpo import RunConfig, relative_l2
-from gpo.forecast.examples import Example, collate, make_examples
-from gpo.forecast.forecaster import Forecaster
-from gpo.model.losses import LossWeights
-from gpo.runs import read_data
-from gpo.training.muon import make_optimizer
-from gpo.training.objective import training_losses
-from gpo.training.setup import new_forecaster, split_of
+from paper_training import Screening
 
 PARTS: dict[str, dict[str, Any]] = {
     "t": {"token_width": 256},
@@ -38,162 +29,114 @@ PARTS: dict[str, dict[str, Any]] = {
     "s": {"temperature": 0.05},
 }
 """Parts of the design: feed-forward on tokens, LayerNorm without renormalisation, sharp windows."""
-
-DESIGN = ["".join(name for name, on in zip("tls", which, strict=True) if on) or "literal"
-          for which in product((False, True), repeat=3)]  # fmt: skip
-
 ALL = {key: value for part in PARTS.values() for key, value in part.items()}
 PLACED = {"places_windows": True, "names_modes": True}
+FOUR_HEADS = {"hidden_dim": 128, "num_heads": 8, "num_layers": 8, "num_gaussians": 32}
+WAVES = {"model": "gpo", "num_transports": 0, "gate": "none"}
 
-OTHERS: dict[str, dict[str, Any]] = {
-    "without layers": {"num_layers": 0},
-    "tls, positions in the windows": {**ALL, "places_windows": True},
-    "tls, named modes": {**ALL, "names_modes": True},
-    "tls, both": {**ALL, **PLACED},
-    "literal, both, sharp": {**PARTS["s"], **PLACED},
-    "tls, hidden 128": {**ALL, "hidden_dim": 128, "num_heads": 8},
-}
-"""Further readings, trained where they are named."""
-
-NUM_OVERFITTED, NUM_SCORED = 16, 64
-"""Examples that are overfitted, and of training that are scored."""
-
-
-def options_of(name: str) -> dict[str, Any]:
-    """Returns the options of a reading."""
-    if name in OTHERS:
-        return OTHERS[name]
-    parts = [] if name == "literal" else list(name)
-    return {key: value for part in parts for key, value in PARTS[part].items()}
-
-
-@dataclass
-class Screening:
-    """Trains readings of gpo-paper on ns2d, one after the other."""
-
-    seconds: float
-    overfit_seconds: float
-    seed: int
-    batch_size: int
-    learning_rate: float
-
-    def __post_init__(self) -> None:
-        """Reads the data, which all readings share."""
-        config = self.config({})
-        self.data = read_data(config)
-        self.split = split_of(self.data, config)
-        self.training, self.validation = (
-            [examples[number] for number in range(len(examples))]
-            for examples in (
-                make_examples(self.data, part)
-                for part in (self.split.training, self.split.validation)
-            )
+GROUPS: dict[str, dict[str, dict[str, Any]]] = {
+    "design": {
+        "".join(letters) or "literal": {k: v for part in letters for k, v in PARTS[part].items()}
+        for letters in (
+            [name for name, on in zip("tls", which, strict=True) if on]
+            for which in product((False, True), repeat=3)
         )
-
-    def config(self, options: dict[str, Any]) -> RunConfig:
-        """Returns the configuration of a run with the options of a reading."""
-        recipe = {"optimizer": "adamw", "schedule": "step", "predict": "state"}
-        return RunConfig.of(
-            **recipe, benchmark="ns2d", preset="quick", coarsen=2, model="gpo-paper",
-            seed=self.seed, learning_rate=self.learning_rate, batch_size=self.batch_size, **options,
-        )  # fmt: skip
-
-    def row(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Returns the errors of a reading after overfitting, and after training on all examples."""
-        few = self.training[:: len(self.training) // NUM_OVERFITTED][:NUM_OVERFITTED]
-        overfitted, few_steps = self.fitted(options, few, self.overfit_seconds)
-        forecaster, steps = self.fitted(options, self.training, self.seconds)
-        scored = self.training[:: max(1, len(self.training) // NUM_SCORED)][:NUM_SCORED]
-        return {
-            "reading": name, "options": options, **self.settings,
-            "parameters": forecaster.num_parameters,
-            "overfitted": error(overfitted, few), "steps overfitting": few_steps,
-            "training": error(forecaster, scored),
-            "validation": error(forecaster, self.validation), "steps": steps,
-        }  # fmt: skip
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a row has besides the reading and its scores."""
-        names = ("seconds", "overfit_seconds", "seed", "batch_size", "learning_rate")
-        return {name: getattr(self, name) for name in names}
-
-    def fitted(
-        self, options: dict[str, Any], examples: list[Example], seconds: float
-    ) -> tuple[Forecaster, int]:
-        """Returns a model trained on some examples for some time, and the number of steps."""
-        config = self.config(options)
-        torch.manual_seed(self.seed)
-        forecaster = new_forecaster(self.data, self.split, config)
-        optimizer, weights = make_optimizer(forecaster, config), LossWeights.of(config.model.config)
-        generator, order = torch.Generator().manual_seed(self.seed), list[int]()
-        started, steps = process_time(), 0
-        while (progress := (process_time() - started) / seconds) < 1:
-            if len(order) < self.batch_size:
-                order = torch.randperm(len(examples), generator=generator).tolist()
-            chosen, order = order[: self.batch_size], order[self.batch_size :]
-            for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate * 0.5 ** int(5 * progress)
-            batch = collate([examples[number] for number in chosen])
-            optimizer.zero_grad()
-            training_losses(forecaster, batch, weights=weights)["total"].backward()
-            torch.nn.utils.clip_grad_norm_(forecaster.parameters(), config.optimizer.clip)
-            optimizer.step()
-            steps += 1
-        return forecaster, steps
+    },
+    "controls": {
+        "without layers": {"num_layers": 0},
+        "literal, increment": {"predict": "increment"},
+        "tls, increment": {**ALL, "predict": "increment"},
+        "literal, pointwise normaliser": {"normalise": "points"},
+        "tls, pointwise normaliser": {**ALL, "normalise": "points"},
+        "literal, two phases": {"phases": True, "loss_basis": 1.0},
+        "tls, two phases": {**ALL, "phases": True, "loss_basis": 1.0},
+        "literal, jointly with the basis": {"loss_basis": 1.0, "loss_input": 1.0, "loss_target": 1.0},
+        "frozen field, FNO between the bases": {"fourier_layers": True},
+        "tls, displaced centers": {**ALL, "centers": "displacement"},
+        "tls, coordinates as input": {**ALL, "features": "none", "input_coordinates": True},
+        "tls, published sizes": {**ALL, **FOUR_HEADS},
+    },
+    "path": {
+        "1 literal": {},
+        "2 tls": ALL,
+        "3 and positions in the windows, named modes": {**ALL, **PLACED},
+        "4 waves as windows": WAVES,
+        "5 and the gate": {**WAVES, "gate": "bounded"},
+        "6 and particles sampled upstream (gpo)": {"model": "gpo"},
+    },
+    "others": {
+        "tls, positions in the windows": {**ALL, "places_windows": True},
+        "tls, named modes": {**ALL, "names_modes": True},
+        "literal, both, sharp": {**PARTS["s"], **PLACED},
+    },
+}  # fmt: skip
+"""Settings of every reading that differ from the literal one, by group."""
 
 
-@torch.no_grad()
-def error(forecaster: Forecaster, examples: list[Example]) -> float:
-    """Returns the mean relative L2 error of one step."""
-    scores = []
-    for first in range(0, len(examples), 16):
-        batch = collate(examples[first : first + 16])
-        prediction = forecaster(batch.frames, batch.coords, weights=batch.site_weights)
-        score = relative_l2(prediction, batch.target, batch.weights)
-        scores.append((len(batch.target), float(score)))
-    return sum(count * score for count, score in scores) / sum(count for count, _ in scores)
+def table(rows: list[dict[str, Any]]) -> str:
+    """Returns the rows as Markdown."""
+    lines = [
+        "| reading | parameters | 16 examples overfitted | training | validation | steps | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        numbers = (f"{row[name]:.4f}" for name in ("overfitted", "training", "validation"))
+        lines.append(
+            f"| {row['reading']} | {row['parameters']:,} | {' | '.join(numbers)} | {row['steps']} "
+            f"| {row['seconds']:g} |"
+        )
+    return "\n".join(lines)
 
 
 def main(
-    seconds: float = 60.0,
-    overfit_seconds: float = 30.0,
+    seconds: float = 600.0,
+    overfit_seconds: float = 120.0,
+    group: Literal["design", "controls", "path", "others"] = "design",
     only: tuple[str, ...] = (),
+    benchmark: Literal["ns2d", "ns2d-1e-5"] = "ns2d",
     seed: int = 0,
     batch_size: int = 8,
     learning_rate: float = 1e-3,
     changes: str = "{}",
-    out: Path = Path("runs/paper-readings.jsonl"),
+    out: Path = Path("benchmarks/results/study/paper-readings.jsonl"),
+    table_only: bool = False,
 ) -> None:
     """Trains readings and appends a row for each.
 
     Args:
         seconds: CPU seconds of training on all examples.
         overfit_seconds: CPU seconds of overfitting.
-        only: Names of readings: literal, letters of t, l and s, or others (default: the design).
+        group: Readings to train.
+        only: Names of readings in the group (default: all).
+        benchmark: Data set, at viscosity 1e-4 or 1e-5.
         seed: Random seed.
         batch_size: Examples per batch.
         learning_rate: Learning rate at the start.
         changes: Further options for all readings, as a JSON object, such as {"fourier_std": 4.0}.
         out: The jsonl file.
+        table_only: Print the rows that are there as a table, and train nothing.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    lines = out.read_text().splitlines() if out.exists() else []
-    screening = Screening(seconds, overfit_seconds, seed, batch_size, learning_rate)
-    done = [json.loads(line) for line in lines]
-    for name in only or DESIGN:
-        options = {**options_of(name), **json.loads(changes)}
+    done = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    if table_only:
+        print(table(done))
+        return
+    unknown = [name for name in only if name not in GROUPS[group]]
+    if unknown:
+        raise SystemExit(f"--only must be among {', '.join(GROUPS[group])}, got {unknown[0]!r}.")
+    screening = Screening(
+        benchmark, seconds, overfit_seconds, seed, batch_size, learning_rate, out.parent
+    )
+    for name in only or GROUPS[group]:
+        options = {**GROUPS[group][name], **json.loads(changes)}
         expected = {"options": options, **screening.settings}
-        if any(all(row[key] == value for key, value in expected.items()) for row in done):
+        if any(all(row.get(key) == value for key, value in expected.items()) for row in done):
             continue
         row = screening.row(name, options)
+        done.append(row)
         with out.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        print(
-            f"{name:16s} overfitted {row['overfitted']:.4f} ({row['steps overfitting']}), training "
-            f"{row['training']:.4f}, validation {row['validation']:.4f} ({row['steps']} steps)",
-            flush=True,
-        )
+        print(table([row]).splitlines()[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from gpo.data.coarsen import coarsen
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.generate import generate
 from gpo.data.inputs import open_with_forcings
+from gpo.data.masks import with_mask
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.sample_parameters import maps_from_parameters
 from gpo.data.splits import Split
@@ -76,7 +77,8 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     """Returns a configuration with absolute paths."""
     data, init = config.data.data, config.optimizer.init
     files = tuple(map(_absolute, data)) if isinstance(data, tuple) else data and _absolute(data)
-    paths = {"data": files, "init": init and _absolute(init)}
+    mask = config.data.mask_from
+    paths = {"data": files, "init": init and _absolute(init), "mask_from": mask and _absolute(mask)}
     return config.changed(**{name: path for name, path in paths.items() if path})
 
 
@@ -96,10 +98,10 @@ def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | St
     if source.benchmark is not None:
         path = path or benchmark_file(source.benchmark, source.preset)
         variables = variables or DATA_SETS[source.benchmark].variables
-    return coarsen(
-        open_with_forcings(path, read_options(config, variables), config.forcings),
-        factor or source.coarsen,
-    )
+    options = read_options(config, variables)
+    data = open_with_forcings(path, options, config.forcings)
+    data = with_mask(data, path, options, source.mask, source.mask_from)
+    return coarsen(data, factor or source.coarsen)
 
 
 def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
@@ -132,7 +134,8 @@ def open_other(path: Path, config: RunConfig, task: Task) -> Trajectories | Stat
     reserve = Path(config.data.data) if isinstance(config.data.data, str) else None
     options = replace(read_options(config, variables), takes_frames=task.lead > 0)
     try:
-        return open_with_forcings(path, options, config.forcings, reserve=reserve)
+        data = open_with_forcings(path, options, config.forcings, reserve=reserve)
+        return with_mask(data, path, options, config.data.mask, config.data.mask_from)
     except DataError:
         # A file with scalars only has no points: those of the run are used.
         maps = read_data(config) if config.data.inputs else None

@@ -1,22 +1,24 @@
 """`gpo bench`: the commands that reproduce the paper's tables and figures."""
 
-import shlex
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from matplotlib.figure import Figure
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import FlagCreatePairsOff, arg, subcommand
 
-from gpo.atomic_files import write_text
 from gpo.cli.console import PlainConsole
 from gpo.cli.data import make_data
-from gpo.exporting.program import require_onnx
 from gpo_bench.ablation import ablation_experiments, ablation_table
 from gpo_bench.columns import COLUMNS
+from gpo_bench.cost_command import (
+    BenchEfficiency,
+    BenchExport,
+    BenchFigures,
+    BenchMemory,
+    BenchScaling,
+)
 from gpo_bench.curves import (
     collect_convergence,
     collect_rollouts,
@@ -26,14 +28,11 @@ from gpo_bench.curves import (
     spectrum_table,
     transfer_table,
 )
-from gpo_bench.efficiency import measure_efficiency
 from gpo_bench.experiment import Experiment
 from gpo_bench.experiment_grid import ExperimentGrid
-from gpo_bench.export import measure_export, versions
-from gpo_bench.figures import draw_curves, draw_efficiency, draw_scaling, draw_spectra
-from gpo_bench.protocol import MODELS, Protocol, describe_machine
-from gpo_bench.scaling import measure_scaling
-from gpo_bench.table import Table
+from gpo_bench.figures import draw_curves, draw_spectra
+from gpo_bench.protocol import MODELS, Protocol
+from gpo_bench.result_files import write_results
 from gpo_bench.table1 import table1, table1_experiments
 
 
@@ -42,7 +41,7 @@ class GridOptions:
     """Protocol and folders of the experiments, the same for all models."""
 
     protocol: Literal["budget", "steps", "paper"] = "budget"
-    """Equal CPU seconds, equal optimiser steps, or the paper's epochs for each experiment."""
+    """Equal CPU seconds, equal optimizer steps, or the paper's epochs for each experiment."""
     amount: float = 120.0
     """CPU seconds or steps per experiment; selecting optimizer and learning rate takes as much again."""
     preset: Literal["quick", "default", "paper"] = "quick"
@@ -108,7 +107,7 @@ class BenchTable1:
     benchmarks: tuple[str, ...] = tuple(COLUMNS)
     """Benchmarks and real data, the columns of the table; columns without data show the reason."""
     earlier: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
-    """An experiments.json of an earlier table, for missing entries; those of another protocol are marked."""
+    """File experiments.json of an earlier table, for missing entries; those of another protocol are marked."""
 
     def run(self) -> None:
         """Runs the experiments and writes the table."""
@@ -126,7 +125,7 @@ class BenchTable1:
             available = {row for row, _ in (*grid.outcomes, *grid.failures)}
             rows = tuple(name for name in MODELS if name in available)
         table = table1(grid, rows, self.benchmarks, missing, options.rules)
-        _write(options.out / "table1", [table])
+        write_results(options.out / "table1", [table])
         grid.save(options.out / "table1" / "experiments.json")
 
 
@@ -148,7 +147,7 @@ class BenchAblation:
         )
         grid = options.run(experiments)
         folder = options.out / f"ablation-{self.model}"
-        _write(folder, [ablation_table(grid, self.model, self.benchmark, options.rules)])
+        write_results(folder, [ablation_table(grid, self.model, self.benchmark, options.rules)])
         grid.save(folder / "experiments.json")
 
 
@@ -209,7 +208,7 @@ class BenchRollout(AbstractColumnBench):
         table = rollout_table(curves, self.benchmark, self.grid.rules)
         noise = f"Trained with noise of {self.noise:g} on the normalised input."
         table.notes += [noise, grid.optimizers()]
-        _write(self.grid.out / "rollout", [table], {"rollout": figure})
+        write_results(self.grid.out / "rollout", [table], {"rollout": figure})
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,7 @@ class BenchConvergence(AbstractColumnBench):
         )  # fmt: skip
         table = convergence_table(curves, self.benchmark, self.grid.rules)
         table.notes.append(grid.optimizers())
-        _write(self.grid.out / "convergence", [table], {"convergence": figure})
+        write_results(self.grid.out / "convergence", [table], {"convergence": figure})
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ class BenchSpectrum(AbstractColumnBench):
         figure = draw_spectra(curves, about, f"{self.benchmark} after a rollout")
         table = spectrum_table(experiments, grid.root, self.benchmark, self.grid.rules)
         table.notes.append(grid.optimizers())
-        _write(self.grid.out / "spectrum", [table], {"spectrum": figure})
+        write_results(self.grid.out / "spectrum", [table], {"spectrum": figure})
 
 
 @dataclass(frozen=True)
@@ -257,62 +256,7 @@ class BenchTransfer(AbstractColumnBench):
         experiments, grid = self.run_experiments()
         table = transfer_table(experiments, grid.root, self.benchmark, self.grid.rules)
         table.notes.append(grid.optimizers())
-        _write(self.grid.out / "transfer", [table])
-
-
-@dataclass(frozen=True)
-class BenchEfficiency:
-    """Measures parameters, memory and time of a step at 64 x 64 sites, batch size 16."""
-
-    models: tuple[str, ...] = MODELS
-    """Models to measure."""
-    repeats: int = 3
-    """Number of measurements, of which the shortest time counts."""
-    out: Path = Path("benchmarks/results")
-    """Folder for the tables and the figure."""
-
-    def run(self) -> None:
-        """Measures all models and writes the tables and a figure."""
-        with PlainConsole().status("measuring") as status:
-            tables, rows = measure_efficiency(
-                self.models, repeats=self.repeats, on_progress=status.update
-            )
-        _write(self.out / "efficiency", tables, {"efficiency": draw_efficiency(rows)})
-
-
-@dataclass(frozen=True)
-class BenchScaling:
-    """Measures time and memory against the number of sites, Gaussians, channels and layers."""
-
-    max_sites: int = 2**20
-    """Largest number of sites."""
-    out: Path = Path("benchmarks/results")
-    """Folder for the tables and the figure."""
-
-    def run(self) -> None:
-        """Measures all sizes and writes the tables and a figure."""
-        with PlainConsole().status("measuring") as status:
-            tables, rows = measure_scaling(max_sites=self.max_sites, on_progress=status.update)
-        _write(self.out / "scaling", tables, {"scaling": draw_scaling(rows)})
-
-
-@dataclass(frozen=True)
-class BenchExport:
-    """Measures inference time on fixed sites: eager, exported, compiled and in onnxruntime."""
-
-    repeats: int = 2
-    """Number of measurements, of which the shortest time counts."""
-    out: Path = Path("benchmarks/results")
-    """Folder for the tables."""
-
-    def run(self) -> None:
-        """Measures all backends and writes the tables."""
-        require_onnx("gpo bench export")
-        with PlainConsole().status("measuring") as status:
-            tables, _ = measure_export(repeats=self.repeats, on_progress=status.update)
-        for table in tables:
-            table.notes.append(versions())
-        _write(self.out / "export", tables)
+        write_results(self.grid.out / "transfer", [table])
 
 
 @dataclass(frozen=True)
@@ -329,27 +273,11 @@ class Bench:
         | Annotated[BenchTransfer, subcommand("transfer")]
         | Annotated[BenchScaling, subcommand("scaling")]
         | Annotated[BenchExport, subcommand("export")]
+        | Annotated[BenchMemory, subcommand("memory")]
+        | Annotated[BenchFigures, subcommand("figures")]
     )
-    """The table or figure."""
+    """Table or figure to compute."""
 
     def run(self) -> None:
         """Runs the subcommand."""
         self.action.run()
-
-
-def _write(folder: Path, tables: list[Table], figures: dict[str, Figure] | None = None) -> None:
-    """Writes tables as Markdown, LaTeX and HTML, and all figures; prints the Markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    notes = describe_machine(shlex.join(["gpo", *sys.argv[1:]]))
-    for table in tables:
-        table.notes += notes
-    write_text(folder / "table.md", "\n".join(table.markdown() for table in tables))
-    write_text(folder / "table.tex", "\n".join(table.latex() for table in tables))
-    head = '<!doctype html>\n<meta charset="utf-8">\n'
-    write_text(folder / "table.html", head + "\n".join(table.html() for table in tables))
-    for name, figure in (figures or {}).items():
-        figure.savefig(folder / f"{name}.png", dpi=110)
-    console = PlainConsole()
-    for table in tables:
-        console.print(table.markdown())
-    console.print(f"written: {folder}")

@@ -38,11 +38,16 @@ MEGABYTE = 2**20
 MAX_SECONDS, MAX_STEPS = 2.0, 10
 """A step is repeated up to this time or number of steps, but at least twice."""
 DOMAIN = Domain.unit_box(2, periodic=True)
-TASK = Task(
-    inputs=("field",), outputs=("field",), units=("",), history=1, lead=1, predict="state",
-    input_mean=(0.0,), input_std=(1.0,), output_mean=(0.0,), output_std=(1.0,),
-    increment_std=(1.0,),
-)  # fmt: skip
+
+
+def make_task(channels: int = 1) -> Task:
+    """Returns a task with normalised fields."""
+    names = tuple(f"field {number}" for number in range(channels))
+    zeros, ones = (0.0,) * channels, (1.0,) * channels
+    return Task(
+        inputs=names, outputs=names, units=("",) * channels, history=1, lead=1, predict="state",
+        input_mean=zeros, input_std=ones, output_mean=zeros, output_std=ones, increment_std=ones,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +56,10 @@ class Workload:
 
     build: Callable[[], AbstractModel]
     """Returns a new model."""
-    grid_shape: tuple[int, int] = (64, 64)
-    """Number of sites along both axes, also for models on unstructured points."""
+    grid_shape: tuple[int, ...] = (64, 64)
+    """Number of sites along every axis, also for models on unstructured points."""
+    channels: int = 1
+    """Number of input and of output fields."""
     batch_size: int = 16
     """Number of samples in a step."""
     trains: bool = True
@@ -154,7 +161,10 @@ def _measure_here(workload: Workload) -> Cost:
     device = workload.device
     _warm_up(device)
     model = workload.build()
-    forecaster, batch = Forecaster(model, TASK).to(device), _random_batch(workload)
+    forecaster, batch = (
+        Forecaster(model, make_task(workload.channels)).to(device),
+        _random_batch(workload),
+    )
     optimizer = torch.optim.AdamW(forecaster.parameters())
     before = _memory(device)[0]
 
@@ -206,7 +216,7 @@ def _warm_up(device: Device) -> None:
     problem, config = preset("ns2d", hidden_dim=4, num_layers=1, num_heads=1, num_gaussians=2)
     build = partial(build_model, "gpo-paper", problem, config)
     workload = Workload(build=build, grid_shape=(4, 4), batch_size=1, device=device)
-    forecaster = Forecaster(build(), TASK).to(device)
+    forecaster = Forecaster(build(), make_task()).to(device)
     optimizer = torch.optim.AdamW(forecaster.parameters())
     training_losses(forecaster, _random_batch(workload))["total"].backward()
     optimizer.step()
@@ -216,8 +226,8 @@ def _random_batch(workload: Workload) -> Example:
     coords, weights = workload.domain.grid(*workload.grid_shape)
     batch = workload.batch_size
     example = Example(
-        frames=torch.randn(batch, 1, len(coords), 1),
-        targets=torch.randn(batch, 1, len(coords), 1),
+        frames=torch.randn(batch, 1, len(coords), workload.channels),
+        targets=torch.randn(batch, 1, len(coords), workload.channels),
         coords=coords.repeat(batch, 1, 1),
         weights=weights.repeat(batch, 1),
         site_weights=weights.repeat(batch, 1),

@@ -129,7 +129,7 @@ class Outcome:
     references: dict[str, float]
     """Relative L2 error of reference forecasts, such as persistence, by name."""
     steps: int
-    """Number of optimiser steps."""
+    """Number of optimizer steps."""
     epochs: int
     """Number of epochs."""
     learning_rate: float

@@ -82,7 +82,7 @@ class ExperimentGrid:
         return Entry(float(np.mean(errors)), spread)
 
     def mean_steps(self, row: str, column: str) -> int | None:
-        """Returns the mean number of optimiser steps over seeds; None without outcomes."""
+        """Returns the mean number of optimizer steps over seeds; None without outcomes."""
         outcomes = self.outcomes.get((row, column))
         return int(np.mean([outcome.steps for outcome in outcomes])) if outcomes else None
 

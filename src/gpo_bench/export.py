@@ -23,7 +23,7 @@ from gpo.model.problem import Problem
 from gpo.numerics.domain import Domain
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_model
-from gpo_bench.cost import TASK, Row, in_new_process, round_large, shortest_time
+from gpo_bench.cost import Row, in_new_process, make_task, round_large, shortest_time
 from gpo_bench.table import Entry, Table
 
 Predict = Callable[[Tensor], Tensor]
@@ -51,7 +51,7 @@ class InferenceCase:
         torch.manual_seed(0)
         problem = Problem(1, 1, self.domain, self.grid_shape)
         model = new_model(RunConfig.of(model=self.model), problem)
-        return Forecaster(model, TASK).eval()
+        return Forecaster(model, make_task()).eval()
 
     def eager(self) -> Predict:
         """Returns the forecaster itself, whose calls include the sites."""

@@ -6,6 +6,7 @@ command, so it refers to networks, solvers and commands by name and imports none
 
 from gpo.cli.registry import COMMANDS, Command
 from gpo.data.benchmarks import DATA_SETS, Benchmark
+from gpo.data.downloads import Download
 from gpo.model.registry import register_model
 
 NETWORKS = {
@@ -31,15 +32,48 @@ for name, (file, network, config) in NETWORKS.items():
     register_model(name, f"{home}:{network}", f"{home}:{config}")
 
 SOLVERS = "gpo_bench.solvers"
+ERA5 = {
+    "dataset": "reanalysis-era5-single-levels",
+    "settings": {"product_type": ["reanalysis"], "download_format": "unarchived"},
+    "is_in_arco": True,
+}
 NEW_DATA_SETS = {
     "ns3d": Benchmark(
         "pdebench",
         "compressible turbulence in a periodic cube (layout of PDEBench)",
         solver=f"{SOLVERS}.navier_stokes_3d",
     ),
-    "era5-temp": Benchmark("gridded", "ERA5 temperature at 2 m", ("t2m",)),
-    "era5-wind": Benchmark("gridded", "ERA5 zonal wind at 10 m", ("u10",)),
-    "carra": Benchmark("gridded", "CARRA meridional wind at 10 m over the Arctic", ("v10",)),
+    "era5-temp": Benchmark(
+        "gridded",
+        "ERA5 temperature at 2 m",
+        ("t2m",),
+        download=Download(variable="2m_temperature", names=("t2m", "2t", "VAR_2T"), **ERA5),
+    ),
+    "era5-wind": Benchmark(
+        "gridded",
+        "ERA5 zonal wind at 10 m",
+        ("u10",),
+        download=Download(
+            variable="10m_u_component_of_wind", names=("u10", "10u", "VAR_10U"), **ERA5
+        ),
+    ),
+    "carra": Benchmark(
+        "gridded",
+        "CARRA meridional wind at 10 m over the Arctic",
+        ("v10",),
+        download=Download(
+            dataset="reanalysis-carra-single-levels",
+            variable="10m_v_component_of_wind",
+            names=("v10", "10v"),
+            masks={"land_sea_mask": ("lsm",), "sea_ice_area_fraction": ("siconc", "ci")},
+            settings={
+                "domain": "east_domain",
+                "level_type": "surface_or_atmosphere",
+                "product_type": "analysis",
+            },
+            step=3,
+        ),
+    ),
     "airfoil": Benchmark(
         "airfoil",
         "transonic flow around deformed airfoils (layout of Geo-FNO)",

@@ -46,7 +46,7 @@ class Protocol:
     """The training budget of each experiment, which does not depend on the model."""
 
     name: Literal["budget", "steps", "paper"] = "budget"
-    """Equal CPU seconds (budget), equal optimiser steps (steps), or the paper's epochs (paper)."""
+    """Equal CPU seconds (budget), equal optimizer steps (steps), or the paper's epochs (paper)."""
     amount: float = 120.0
     """CPU seconds or steps per experiment; not used with the paper's epochs."""
     preset: Literal["quick", "default", "paper"] = "quick"

@@ -94,7 +94,7 @@ def table1(
     table.notes += [
         f"{str(protocol)[0].upper()}{str(protocol)[1:]}.",
         grid.optimizers(),
-        "Numbers in parentheses are optimiser steps. Test examples: "
+        "Numbers in parentheses are optimizer steps. Test examples: "
         + ", ".join(f"{column} {count}" for column, count in counts.items()) + ".",
         *_settings(counts),
         *_sizes(protocol, counts),

@@ -60,7 +60,7 @@ def attribute(
             other_axes = (0, 2, 3)
     else:
         answer = model(values, **places)
-    scale = forecaster.output_std[output]
+    scale = forecaster.output_scale.expand(answer.shape[1], -1)[site, output]
     if forecaster.task.predict == "increment":
         scale = scale * forecaster.increment_scale[output]
     value = answer[0, site, output]

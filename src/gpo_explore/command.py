@@ -30,7 +30,7 @@ class ExploreCommand:
     ] = True
     """Whether to open the page in a browser."""
     compare: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
-    """A second run of the same task, to compare with the first."""
+    """Second run of the same task, to compare with the first."""
 
     def run(self) -> None:
         """Serves the page until Ctrl-C."""

@@ -9,6 +9,7 @@ from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.displacements import has_moving_particles, transporting_layers
+from gpo_explore.coastlines import projected_coastlines
 from gpo_explore.session import Session
 
 NUM_RANGE_EXAMPLES = 8
@@ -43,10 +44,16 @@ def run_metadata(session: Session) -> dict[str, Any]:
         "operator": _operator(session.forecaster),
         "sites_vary": len(data.geometries) > 1,
         # A sphere with dates is taken for the Earth; a simulated one may be any planet.
-        "is_earth": is_series and data.origin is not None and data.geometry().domain.is_sphere,
+        "is_earth": is_series and data.origin is not None and _has_degrees(data),
+        "coast": projected_coastlines(data.geometry()),
         "velocity": _velocity(session),
         "reasons": _reasons(session),
     }
+
+
+def _has_degrees(data: Trajectories) -> bool:
+    geometry = data.geometry()
+    return geometry.domain.is_sphere or geometry.projected_from is not None
 
 
 def _example(session: Session, sample: TimeSlice | int) -> dict[str, Any]:

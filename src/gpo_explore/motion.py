@@ -37,7 +37,7 @@ NO_VELOCITY = f"{UNKNOWN[0].upper()}{UNKNOWN[1:]}."
 NO_UNITS = "The units do not determine the displacement per step: the true flow is scaled to the learned motion."  # fmt: skip
 WEAK_CORRELATION = 0.5
 """Correlations below explain less than a quarter of the variance."""
-AT_REST, MIN_DISPLACEMENT = "This particle has zero displacement here.", 1e-5
+ZERO_DISPLACEMENT, MIN_DISPLACEMENT = "This particle has zero displacement here.", 1e-5
 """Message if all displacements are below this fraction of the domain, where only noise is left."""
 
 
@@ -95,11 +95,11 @@ def flow(
     arrays["true"] = degrees * true
     metadata["rms"]["true"] = degrees * _rms(true, q)
     lengths = rollout.plane.geometry.domain.unit_lengths(last)
-    is_at_rest = bool((last / lengths).abs().max() < MIN_DISPLACEMENT)
+    is_zero = bool((last / lengths).abs().max() < MIN_DISPLACEMENT)
     own, others = _correlations(learned, true, rollout, q)
     metadata |= {
         "known_by": rollout.flow.known_by, "own": own, "others": others,
-        "words": AT_REST if is_at_rest else describe_correlation(own, others),
+        "words": ZERO_DISPLACEMENT if is_zero else describe_correlation(own, others),
         "scaled": None if rollout.has_units else NO_UNITS,
     }  # fmt: skip
     return Packet(arrays, metadata)
@@ -193,9 +193,9 @@ def _signed(value: float) -> str:
 def _particle(session: Session, request: FlowRequest) -> int:
     """Returns the requested particle; raises a `ValueError` if there is no such particle."""
     count = num_particles(session)
-    if request.carrier >= count:
-        raise ValueError(f"`carrier` must be from 0 to {count - 1}, got {request.carrier}.")
-    return request.carrier
+    if request.advector >= count:
+        raise ValueError(f"`advector` must be from 0 to {count - 1}, got {request.advector}.")
+    return request.advector
 
 
 def _rollout(session: Session, request: FlowRequest) -> MotionRollout:

@@ -94,7 +94,7 @@ class FlowRequest(AblationRequest):
     Particles are numbered across all transport layers.
     """
 
-    carrier: int = 0
+    advector: int = 0
     step: int = 1
 
 

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import evenly, trajectory_of, used_frames
+from gpo.evaluation.flow import FlowVariables
 from gpo.evaluation.references import Climatology
 from gpo.forecast.examples import Example, make_examples
 from gpo.forecast.forecaster import Forecaster
-from gpo.interpretation.flow import FlowVariables
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace

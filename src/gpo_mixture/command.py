@@ -44,7 +44,7 @@ class RepresentCommand:
     covariance: Literal["full", "diagonal"] = "full"
     """Ellipses of any orientation, or axis-aligned."""
     steps: int = 20
-    """Optimiser steps in every round of the fit; more are slower and more accurate."""
+    """Optimizer steps in every round of the fit; more are slower and more accurate."""
     reading: Reading = field(default_factory=Reading)
 
     def run(self) -> None:

@@ -71,7 +71,7 @@ def load(path: str | Path) -> MixtureSeries:
     """Returns the series that `save` wrote; a single mixture is its only frame, `load(path)[0]`."""
     stored = Stored.read(path, KIND)
     domain = stored.domain()
-    centers = stored.places("center_", DIMS, domain)
+    centers = stored.coords("center_", DIMS, domain)
     factors = centers.new_zeros(len(centers), domain.dim, domain.dim)
     names = AXIS_NAMES[: domain.dim]
     for i in range(domain.dim):

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 
 from gpo.data.geometry import Geometry
+from gpo.evaluation.derivatives import LocalFits
 from gpo.interpretation.correlations import MEANINGS, Comparison, Null, rank_test
-from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.particle_fields import Assigned
 from gpo_mixture.integral import gaussian_integrals
 from gpo_mixture.mixture import GaussianMixture

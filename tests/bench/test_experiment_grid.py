@@ -190,15 +190,18 @@ def test_other_settings_are_another_experiment():
 
 def test_the_table_has_scores_references_reasons_and_the_papers_numbers(tmp_path, calls):
     _, missing, grid = make(tmp_path)
-    text = table1(grid, ("gpo", "gpo-paper", "fno", "cno", "lno"), ("ns2d", "carra"), missing, PROTOCOL).markdown()  # fmt: skip
+    columns = ("ns2d", "ns2d-1e-5", "carra")
+    text = table1(grid, ("gpo", "gpo-paper", "fno", "cno", "lno"), columns, missing, PROTOCOL).markdown()  # fmt: skip
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
-    assert rows["model"] == "| model | ns2d | ns2d (paper) | carra | carra (paper) |"
-    assert rows["gpo"] == "| gpo | **0.02 ± 0 (42)** | - | - | - |"
-    assert rows["gpo-paper"] == "| gpo-paper | - (not run) | 0.0302 | - | 0.297 |"
-    assert rows["fno"] == "| fno | *0.03 ± 0 (42)* | 0.0324 | - | 0.35 |"
-    assert rows["cno"] == "| cno | - (needs a grid) | 0.0927 | - | 0.689 |"
-    assert rows["lno"] == "| lno | - (not run) | 0.0481 | - | 0.436 |"
-    assert rows["persistence"] == "| persistence | 0.3 | - | - | - |"
+    assert (
+        rows["model"] == "| model | ns2d | ns2d-1e-5 | ns2d-1e-5 (paper) | carra | carra (paper) |"
+    )
+    assert rows["gpo"] == "| gpo | **0.02 ± 0 (42)** | - (not run) | - | - | - |"
+    assert rows["gpo-paper"] == "| gpo-paper | - (not run) | - (not run) | 0.0302 | - | 0.297 |"
+    assert rows["fno"] == "| fno | *0.03 ± 0 (42)* | - (not run) | 0.0324 | - | 0.35 |"
+    assert rows["cno"] == "| cno | - (needs a grid) | - (not run) | 0.0927 | - | 0.689 |"
+    assert rows["lno"] == "| lno | - (not run) | - (not run) | 0.0481 | - | 0.436 |"
+    assert rows["persistence"] == "| persistence | 0.3 | - | - | - | - |"
     assert "carra: - (no carra.* in the folder of --files)." in text
     assert "60 CPU seconds of training for every model" in text
     assert "better on validation data: ns2d fno. All others have AdamW." in text

@@ -78,13 +78,59 @@ def test_importing_the_package_imports_nothing_heavy():
     assert done.stdout.split() == []
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("command", [*COMMANDS, "data info", "data plot", "bench table1"])
-def test_help_shows_no_types_of_python_and_no_empty_default(command, monkeypatch, capsys):
+def printed_help(command, monkeypatch, capsys):
+    """Returns what `--help` of a command prints, in 100 columns."""
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
-    printed = capsys.readouterr().out
+    return capsys.readouterr().out
+
+
+def texts_of(printed):
+    """Returns the help text of every flag and positional argument, by its name."""
+    texts, name = {}, ""
+    for line in printed.splitlines():
+        if re.match(r"│ (--\w|[A-Z\[]{2,})", line):
+            name, *text = re.split(r" {2,}", line.strip("│ "), maxsplit=1)
+            texts[name] = " ".join(text)
+        elif line.startswith("│   ") and name:
+            texts[name] += " " + line.strip("│ ")
+        else:
+            name = ""
+    return {
+        name: re.sub(r" \((default:.*|required)\)$", "", text.strip())
+        for name, text in texts.items()
+    }
+
+
+ALL_COMMANDS = [
+    *COMMANDS, "data make", "data info", "data plot", "bench table1", "bench ablation",
+    "bench efficiency", "bench rollout", "bench scaling", "bench export", "run --model gpo-paper",
+]  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", ALL_COMMANDS)
+def test_help_of_every_flag_has_the_same_form(command, monkeypatch, capsys):
+    """A noun phrase for a value, an imperative for a switch, no article first, a period last."""
+    texts = texts_of(printed_help(command, monkeypatch, capsys))
+    for name, text in texts.items():
+        assert re.match(r"(?!A |An |The |Whether |If |Of |On )[A-Z].*\.$", text), (name, text)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", ["run", "interpret", "explore"])
+def test_help_of_a_switch_is_what_it_does(command, monkeypatch, capsys):
+    texts = texts_of(printed_help(command, monkeypatch, capsys))
+    switches = {name: text for name, text in texts.items() if re.fullmatch(r"[-\w, ]+", name)}
+    verbs = {text.split()[0] for name, text in switches.items() if name == name.lower()}
+    assert verbs <= {"Hide", "Log", "Take", "Tune", "Print", "Part"}, switches
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", ALL_COMMANDS)
+def test_help_shows_no_types_of_python_and_no_empty_default(command, monkeypatch, capsys):
+    printed = printed_help(command, monkeypatch, capsys)
     plain = " ".join(re.sub(r"[│\s]+", " ", printed).split())
     assert "None" not in plain
     assert "(default: )" not in plain

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright import sync_api as playwright
 
-from tests.explore.flows import CARRIER, flowing
+from tests.explore.flows import ADVECTOR, flowing
 from tests.explore.pages import NEEDS_BROWSER, address_of, click_in, opened_at, pixels, settle, text
 from tests.explore.sessions import make_session
 
@@ -16,7 +16,7 @@ SHEET = "flow-streaks"
 def shown(page):
     """Brings the panel into view and waits until all is loaded."""
     page.locator("#flow-panel").scroll_into_view_if_needed()
-    playwright.expect(page.locator("#carriers button[aria-pressed=true]")).to_have_count(1)
+    playwright.expect(page.locator("#advectors button[aria-pressed=true]")).to_have_count(1)
     settle(page)
     return page
 
@@ -58,7 +58,7 @@ def grid_address():
 @pytest.mark.parametrize("place", ["grid", "mesh", "globe", "cube"])
 def test_streaks_move_on_both_sides_on_every_kind_of_geometry(tab, place):
     with address_of(flowing(place)) as address:
-        page = shown(opened_at(tab, f"{address}#carrier={CARRIER}"))
+        page = shown(opened_at(tab, f"{address}#advector={ADVECTOR}"))
         assert moves(page, "flow-streaks")
         assert moves(page, "flow-true-streaks")
         assert "projected onto the slice" in text(page, "flow-seen") or place != "cube"
@@ -114,8 +114,8 @@ def test_the_rollout_plays_with_its_tracers_and_the_slider_chooses_a_step(tab, g
 
 def test_another_particle_is_streamed_when_its_row_is_chosen(tab, grid_address):
     page = shown(opened_at(tab, grid_address))
-    assert page.get_attribute(f"#carriers [data-carrier='{CARRIER}']", "aria-pressed") == "true"
-    page.click("#carriers [data-carrier='0']")
+    assert page.get_attribute(f"#advectors [data-advector='{ADVECTOR}']", "aria-pressed") == "true"
+    page.click("#advectors [data-advector='0']")
     playwright.expect(page.locator("#flow-words")).to_have_text(
         "This particle has zero displacement here."
     )
@@ -125,21 +125,21 @@ def test_another_particle_is_streamed_when_its_row_is_chosen(tab, grid_address):
 
 def test_the_address_keeps_particle_speed_and_tracers(tab, grid_address):
     page = shown(opened_at(tab, grid_address))
-    page.click("#carriers [data-carrier='2']")
+    page.click("#advectors [data-advector='2']")
     page.click("#drop-grid")
     page.focus("#flow-speed")
     page.keyboard.press("ArrowRight")
-    playwright.expect(page).to_have_url(re.compile(r"carrier=2&flowSpeed=3&tracers=[\d.,;-]+"))
+    playwright.expect(page).to_have_url(re.compile(r"advector=2&flowSpeed=3&tracers=[\d.,;-]+"))
     page.reload()
     page.wait_for_selector("html[data-ready=true]")
     shown(page)
-    assert page.get_attribute("#carriers [data-carrier='2']", "aria-pressed") == "true"
+    assert page.get_attribute("#advectors [data-advector='2']", "aria-pressed") == "true"
     assert text(page, "flow-speed-text") == "2 ×"
     playwright.expect(page.locator("#tracer-words")).to_contain_text("9 tracers")
 
 
 def test_tracers_of_another_number_of_dimensions_are_left_out(tab, grid_address):
-    page = shown(opened_at(tab, f"{grid_address}#tracers=0.5,0.5,0.5;0.1,0.1,0.1&carrier=99"))
+    page = shown(opened_at(tab, f"{grid_address}#tracers=0.5,0.5,0.5;0.1,0.1,0.1&advector=99"))
     assert text(page, "tracer-words") == ""
     assert page.locator("#problem").is_hidden()
 
@@ -175,7 +175,7 @@ def test_masked_sites_carry_no_streaks(tab):
         assert inked(page, SHEET, 0, 0.32) == 0
         assert inked(page, SHEET, 0.45, 1) > 500
         assert page.locator("#flow-true").is_hidden()
-        assert "--velocity U V" in text(page, "carriers-note")
+        assert "--velocity U V" in text(page, "advectors-note")
         assert page.problems == []
 
 

@@ -33,7 +33,7 @@ def refused(session, what, **body):
 @pytest.mark.parametrize("place", PLACES)
 def test_the_learned_motion_and_the_true_one_are_told_in_lengths_per_step(place):
     session = flowing(place)
-    found = ask(session, "flow", carrier=CARRIER)
+    found = ask(session, "flow", advector=CARRIER)
     degrees = np.rad2deg(1) if place == "globe" else 1
     np.testing.assert_allclose(
         found.arrays["model"], degrees * displacement(place), atol=1e-4 * degrees
@@ -51,17 +51,17 @@ def test_the_control_is_the_velocity_of_other_series():
     session = flowing("grid")
     assert len({one.trajectory for one in session.samples}) == 2
     even = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 0)
-    found = ask(session, "flow", example=even, carrier=CARRIER).metadata
+    found = ask(session, "flow", example=even, advector=CARRIER).metadata
     assert found["own"] == pytest.approx(1, abs=0.02)
     # All others are of the series in which everything flows the other way.
     assert found["others"] == pytest.approx([-1] * len(found["others"]), abs=0.02)
     assert "Higher than for any other example: the displacement follows" in found["words"]
     odd = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 1)
-    assert "the displacement opposes the velocity" in ask(session, "flow", example=odd, carrier=CARRIER).metadata["words"]  # fmt: skip
+    assert "the displacement opposes the velocity" in ask(session, "flow", example=odd, advector=CARRIER).metadata["words"]  # fmt: skip
 
 
 def test_a_particle_that_stands_still_is_not_the_motion_of_the_field():
-    found = ask(flowing("grid"), "flow", carrier=0).metadata
+    found = ask(flowing("grid"), "flow", advector=0).metadata
     assert found["rms"]["model"] < 1e-6
     assert found["words"] == "This particle has zero displacement here."
 
@@ -85,7 +85,7 @@ def test_tracers_go_with_the_displacement_and_with_the_true_flow(place):
     session = flowing(place)
     even = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 0)
     start = {"grid": [0.3, 0.6], "globe": [170.0, 30.0], "mesh": [0.8, 0.5]}[place]
-    found = ask(session, "tracers", example=even, carrier=CARRIER, points=[start])
+    found = ask(session, "tracers", example=even, advector=CARRIER, points=[start])
     for path in found.arrays.values():
         assert path.shape == (1, FRAMES, 2)
         np.testing.assert_allclose(path[0, 0], start, atol=1e-4)
@@ -105,7 +105,7 @@ def test_tracers_go_with_the_displacement_and_with_the_true_flow(place):
 def test_a_tracer_goes_on_beyond_a_periodic_end_without_a_jump():
     session = flowing("grid")
     even = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 0)
-    path = ask(session, "tracers", example=even, carrier=CARRIER, points=[[0.95, 0.25]]).arrays["model"][0]  # fmt: skip
+    path = ask(session, "tracers", example=even, advector=CARRIER, points=[[0.95, 0.25]]).arrays["model"][0]  # fmt: skip
     assert path[-1, 0] > 1.05
     assert np.abs(np.diff(path, axis=0)).max() < 0.1
 
@@ -124,7 +124,7 @@ def test_the_rows_are_those_of_interpret_for_every_particle_of_every_transport()
 
 def test_without_a_velocity_the_motion_is_told_alone():
     session = make_session("grid")
-    found = ask(session, "flow", carrier=1)
+    found = ask(session, "flow", advector=1)
     assert set(found.arrays) == {"model"}
     assert "--velocity U V names its variables" in found.metadata["reason"]
     traced = ask(session, "tracers", points=[[0.5, 0.5]])
@@ -161,7 +161,7 @@ def test_maps_without_time_have_one_step():
 
 
 @pytest.mark.parametrize(("what", "body", "message"), [
-    ("flow", {"carrier": 4}, "`carrier` must be from 0 to 3, got 4"),
+    ("flow", {"advector": 4}, "`advector` must be from 0 to 3, got 4"),
     ("flow", {"step": 0}, "`step` must be from 1 to 5, got 0"),
     ("flow", {"step": 6}, "`step` must be from 1 to 5, got 6"),
     ("tracers", {"points": []}, "`points` must be a list of 1 to 64 points"),

@@ -1,4 +1,4 @@
-"""The commands `gpo data make`, `gpo data info` and `gpo data plot`.
+"""The commands `gpo data make`, `gpo data info`, `gpo data plot` and, in `fetch.py`, `gpo data fetch`.
 
 Heavy modules are imported inside functions, so that `--help` is fast.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg, subcommand
 
 from gpo.cli.console import PlainConsole, say
+from gpo.cli.fetch import DataFetch
 from gpo.data.forcing_config import NAMES
 from gpo.settings_files import assignments
 
@@ -38,6 +39,10 @@ class Reading:
     """Coordinates of sites if not recognised, such as node_x node_y."""
     periodic: Annotated[tuple[str, ...], NAMES] = ()
     """Periodic axes if the file does not state them, such as x y."""
+    mask: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """Use only points where this variable is not zero, or 'lsm<0.5' holds."""
+    mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
+    """File with the variable of --mask at the points of the data."""
     reader: Annotated[
         str | None, arg(metavar="LAYOUT", help_behavior_hint="(default: as recognised)")
     ] = None
@@ -100,6 +105,7 @@ def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | Stat
     """
     if not paths:
         raise ValueError("PATH must name a file or a folder, got none.")
+    from gpo.data.masks import with_mask
     from gpo.data.readers.base import ReadOptions
     from gpo.data.readers.registry import open_data
 
@@ -110,7 +116,8 @@ def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | Stat
         coords=reading.coords,
         periodic=reading.periodic,
     )
-    return open_data(paths, options, reading.reader)
+    data = open_data(paths, options, reading.reader)
+    return with_mask(data, paths, options, reading.mask, reading.mask_from)
 
 
 @dataclass(frozen=True)
@@ -157,12 +164,13 @@ def _image_path(files: tuple[Path, ...]) -> Path:
 
 @dataclass(frozen=True)
 class Data:
-    """Generates, describes and plots data files."""
+    """Generates, downloads, describes and plots data files."""
 
     action: (
         Annotated[DataMake, subcommand("make")]
         | Annotated[DataInfo, subcommand("info")]
         | Annotated[DataPlot, subcommand("plot")]
+        | Annotated[DataFetch, subcommand("fetch")]
     )
 
     def run(self) -> None:

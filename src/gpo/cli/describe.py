@@ -10,7 +10,7 @@ from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
 from gpo.data.splits import split_samples, split_time_slices
 from gpo.data.steps import even_steps, format_step
-from gpo.data.summary import sign_notes, summarise
+from gpo.data.summary import summarise, value_notes
 from gpo.evaluation.verdict import MIN_BLOCKS
 
 CANDIDATES = {
@@ -60,7 +60,12 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
         lines.append(("hint", f"{hint} If so: --periodic {' '.join(names)}"))
     lines += [
         ("note", f"{note}.")
-        for note in (*precision_notes(data), *sign_notes(data), *_few_examples(data))
+        for note in (
+            *filter(None, [geometry.projection_note]),
+            *precision_notes(data),
+            *value_notes(data),
+            *_few_examples(data),
+        )
     ]
     for name, values in data.parameters.items():
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"

@@ -43,8 +43,11 @@ class InterpretCommand:
     """Runs with the same configuration and other seeds, to compare what they depend on."""
     velocity: Velocity = ()
     """Variables of the velocity along x, y, z, or eastward and northward."""
-    viscosity: Annotated[float | None, arg(metavar="X", help_behavior_hint="")] = None
-    """True viscosity, in squared units of the domain per unit of time (default: that of the benchmark's solver)."""
+    viscosity: Annotated[
+        float | None,
+        arg(metavar="X", help_behavior_hint="(default: that of the benchmark's solver)"),
+    ] = None
+    """True viscosity, in squared units of the domain per unit of time."""
     scales_of: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Run of the same sizes on other data, such as another viscosity, whose scales are a control."""
     quiet: FlagCreatePairsOff[bool] = False

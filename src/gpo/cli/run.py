@@ -34,11 +34,11 @@ class TrainCommand:
     space_shards: int = 1
     """Number of processes that share the points of a sample."""
     tensorboard: FlagCreatePairsOff[bool] = False
-    """Also log to TensorBoard."""
+    """Log to TensorBoard too."""
     quiet: FlagCreatePairsOff[bool] = False
     """Hide progress bars."""
     auto: Annotated[bool, arg(help_behavior_hint="(default: on if only --data is set)")] = False
-    """First tune unset settings on validation data, in a third of the budget."""
+    """Tune unset settings on validation data first, in a third of the budget."""
     given: Suppress[frozenset[str]] = frozenset()
     """Names of the settings that the user set."""
 

@@ -13,7 +13,7 @@ from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.inputs import notes
 from gpo.data.precision import precision_notes
 from gpo.data.splits import all_time_slices
-from gpo.data.summary import sign_notes
+from gpo.data.summary import value_notes
 from gpo.evaluation.diagnosis import TrainingCurve
 from gpo.evaluation.example import FILE_NAME, ReportExample, last_example
 from gpo.evaluation.results import (
@@ -102,7 +102,7 @@ def train_run(
         done = f"finished: nothing to do; continue with {more}"
         say(done if is_finished else _summary(run))
         bounded = config.task.non_negative
-        for note in (*notes(data), *precision_notes(data), *sign_notes(data, bounded)):
+        for note in (*notes(data), *precision_notes(data), *value_notes(data, bounded)):
             say(f"note: {note}")
     if is_finished:
         return run

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpo.data.downloads import Download
 from gpo.optional import raise_missing_package
 from gpo.registry import Registry
 
@@ -32,6 +33,12 @@ class Benchmark:
     """Variables to read; all if empty."""
     solver: str = ""
     """Module of the solver that generates the files; empty for observations."""
+    download: Download | None = None
+    """Where observations come from; None for other data."""
+    presets: str = "PRESETS"
+    """Name of the solvers by preset in that module."""
+    sizes: str = ""
+    """Data set whose model sizes the preset paper takes; its own if empty."""
 
     @property
     def solvers(self) -> Mapping[str, "AbstractSolver"]:
@@ -39,7 +46,7 @@ class Benchmark:
         if not self.solver:
             return {}
         try:
-            return import_module(self.solver).PRESETS
+            return getattr(import_module(self.solver), self.presets)
         except ModuleNotFoundError as error:
             is_own = self.solver.startswith(("gpo.", "gpo_"))
             raise_missing_package(error, "data" if is_own else None, f"The solver {self.solver}")
@@ -50,8 +57,15 @@ DATA_SETS: Registry[Benchmark] = Registry(
     {
         "ns2d": Benchmark(
             reader="ns2d",
-            about="incompressible turbulence in a periodic box, 64 x 64 (FNO's files)",
+            about="incompressible turbulence in a periodic box, 64 x 64, viscosity 1e-4",
             solver="gpo.data.solvers.navier_stokes_2d",
+        ),
+        "ns2d-1e-5": Benchmark(
+            reader="ns2d",
+            about="the same at viscosity 1e-5, the NS2D of the paper (FNO's files)",
+            solver="gpo.data.solvers.navier_stokes_2d",
+            presets="THIN_PRESETS",
+            sizes="ns2d",
         ),
     },
 )
@@ -76,8 +90,8 @@ def solver_for(name: str, preset: str, changes: Mapping[str, str]) -> "AbstractS
     if not solvers:
         names = ", ".join(key for key, benchmark in DATA_SETS.items() if benchmark.solver)
         raise ValueError(
-            f"{name} has no solver: download its published files and open them "
-            f"(gpo data info FILE). Data sets with a solver: {names}."
+            f"{name} has no solver: download its published files (gpo data fetch {name}) and open "
+            f"them (gpo data info FILE). Data sets with a solver: {names}."
         )
     if preset not in solvers:
         raise ValueError(f"`preset` must be one of {', '.join(solvers)}, got {preset!r}.")

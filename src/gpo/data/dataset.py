@@ -190,6 +190,8 @@ class Trajectories:
                 problem = (
                     "must be longitudes and latitudes for the time feature solar. Leave it out."
                 )
+                note = self.geometry().projection_note
+                problem += f" But {note}." if note else ""
                 raise DataError(self.source, "coords", problem)
             forcing = YearCycle if feature == "year" else SolarZenith
             forcings.append(forcing(self.origin))

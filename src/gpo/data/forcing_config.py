@@ -24,7 +24,7 @@ class ForcingConfig:
         tuple[Literal["day", "year", "solar"], ...],
         arg(metavar="X [...]", help_behavior_hint=""),
     ] = ()
-    """Time of day, time of year, solar zenith angle (solar)."""
+    """Features of time: day, year, or solar (the zenith angle)."""
 
     def __post_init__(self) -> None:
         """Raises a `ValueError` for repeated names, and for `static_from` without `static`."""

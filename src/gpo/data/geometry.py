@@ -45,6 +45,8 @@ class Geometry:
     """Pole of a rotated grid, whose `coords` are unit vectors in the rotated frame."""
     projected_from: np.ndarray | None = None
     """Longitude and latitude of sites on a map projection, (points, 2), if known."""
+    projection_note: str = ""
+    """Why longitude and latitude are unknown although the file states a projection."""
     file_axes: tuple[tuple[str, np.ndarray], ...] = ()
     """Name and numbers of each dimension of the sites in the file, where forecasts shall have them."""
 

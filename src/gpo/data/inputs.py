@@ -143,7 +143,7 @@ class _Source:
         if field is None:
             return None
         variable, values, geometry = field
-        sites = _match_sites(self.name, name, geometry, self.data.geometry())
+        sites = match_sites(self.name, name, geometry, self.data.geometry())
         return variable, np.array(values[..., sites], dtype=np.float64)
 
     def _constant(self, name: str) -> tuple[tuple[Variable, ...], list[np.ndarray]]:
@@ -174,7 +174,7 @@ class _Source:
             raise DataError(self.name, name, problem.strip()) from error
         if isinstance(other, StaticMaps):
             raise DataError(self.name, name, "is part of a static map, not a time series.")
-        return other, _match_sites(self.name, name, other.geometry(), self.data.geometry())
+        return other, match_sites(self.name, name, other.geometry(), self.data.geometry())
 
     def _open(self, name: str) -> Trajectories | StaticMaps:
         """Opens one variable, ignoring selections along dimensions that it does not have."""
@@ -234,7 +234,7 @@ class _FrameReader:
         return np.where(is_finite, values, mean).astype(values.dtype)
 
 
-def _match_sites(path: Path, name: str, source: Geometry, target: Geometry) -> np.ndarray:
+def match_sites(path: Path, name: str, source: Geometry, target: Geometry) -> np.ndarray:
     """Returns the indices of the target's sites among those of the source."""
     coords, targets = _common_coords(source), _common_coords(target)
     if np.array_equal(coords, targets):

@@ -7,8 +7,16 @@ import numpy as np
 
 from gpo.data.dataset import StaticMaps, Trajectories
 
-NUM_SIGN_FRAMES = 8
-"""Number of evenly spaced frames in which negative values are looked for."""
+NUM_INSPECTED = 8
+"""Number of evenly spaced frames of large data whose values are inspected."""
+MAX_INSPECTED = 2_000_000
+"""Number of values of a variable up to which all frames are inspected."""
+CODES = {999.0, 999.9, 9999.0, 9999.9, 99999.0, 999999.0, 32767.0, 32768.0}
+"""Usual codes of missing values, without sign."""
+SMALLEST_CODE = 1e15
+"""Size above which a lone value is a code, such as 1e20 or 9.97e36."""
+FAR = 3
+"""Distance of a code from all other values, in terms of their range."""
 NEAR_ZERO = 0.1
 """Smallest value, in standard deviations, below which a forecast may become negative."""
 MAX_VALUES = 20_000_000
@@ -66,24 +74,76 @@ def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray
             yield data.frames(trajectory, slice(first, None, stride))
 
 
-def sign_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> list[str]:
-    """Returns a note for each output that is never negative but close to zero, where forecasts may be.
+def value_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> list[str]:
+    """Returns notes on values that a model would learn as they are, but that mean something else.
+
+    They are codes of missing values, such as -9999, sites at one position with different values, and
+    outputs that are never negative but close to zero, where forecasts may be negative.
 
     Args:
         data: The data set.
         bounded: Names of outputs that are bounded already.
     """
     is_map = isinstance(data, StaticMaps)
-    outputs, notes = data.outputs if is_map else data.variables, list[str]()
-    frames = [frame[:, -len(outputs) :] for frame in spaced_frames(data, NUM_SIGN_FRAMES)]
-    for column, variable in enumerate(outputs):
+    variables = (*data.inputs, *data.outputs) if is_map else data.variables
+    outputs = {variable.name for variable in (data.outputs if is_map else variables)}
+    frames, notes = list(_inspected_frames(data)), list[str]()
+    for column, variable in enumerate(variables):
         values = np.concatenate([frame[:, column] for frame in frames]).astype(np.float64)
         values = values[np.isfinite(values)]
+        notes += _code_note(variable.name, values)
         is_close = len(values) > 0 and 0 <= values.min() < NEAR_ZERO * values.std()
-        if is_close and variable.name not in bounded:
+        if is_close and variable.name in outputs and variable.name not in bounded:
             bound = f"--non-negative {variable.name} bounds them"
             notes.append(f"{variable.name} is never negative, but forecasts may be: {bound}")
-    return notes
+    return [*notes, *_position_note(data, frames)]
+
+
+def _code_note(name: str, values: np.ndarray) -> list[str]:
+    """Returns a note on an outermost value that is far from all others and a usual code."""
+    for code in {values.min(), values.max()} if len(values) else ():
+        others = values[values != code]
+        is_code = round(abs(code), 1) in CODES or abs(code) > SMALLEST_CODE
+        if is_code and len(others) and np.abs(others - code).min() > FAR * np.ptp(others):
+            span = f"{others.min():.4g} to {others.max():.4g}"
+            text = f"{name} is {code:g} at {len(values) - len(others):,} of {len(values):,} places"
+            return [f"{text} and {span} elsewhere: if it means missing, write NaN in its place"]
+    return []
+
+
+def _position_note(data: Trajectories | StaticMaps, frames: Sequence[np.ndarray]) -> list[str]:
+    """Returns a note on unstructured points that share a position, but not their values."""
+    if len(data.geometries) > 1 or data.geometry().grid_shape:
+        return []
+    coords = data.geometry().coords
+    _, first, inverse = np.unique(coords, axis=0, return_index=True, return_inverse=True)
+    twins = first[inverse.ravel()]
+    repeated = np.flatnonzero(twins != np.arange(len(coords)))
+    differing = [
+        site
+        for site in repeated.tolist()
+        if any(
+            not np.array_equal(frame[site], frame[twins[site]], equal_nan=True) for frame in frames
+        )
+    ]
+    if not differing:
+        return []
+    pair = f"sites {twins[differing[0]]} and {differing[0]} (from 0)"
+    more = f", as {len(differing) - 1:,} more" if len(differing) > 1 else ""
+    return [
+        f"{pair} are at one position with different values{more}, which no model can tell apart: "
+        "keep one of them, or their mean"
+    ]
+
+
+def _inspected_frames(data: Trajectories | StaticMaps) -> Iterator[np.ndarray]:
+    """Yields samples, or frames of the first trajectory: all of small data, else some."""
+    count = data.num_samples if isinstance(data, StaticMaps) else len(data.time)
+    is_small = count * data.geometry().num_points <= MAX_INSPECTED
+    if is_small and not isinstance(data, StaticMaps):
+        yield from data.frames(0)
+    else:
+        yield from spaced_frames(data, count if is_small else NUM_INSPECTED)
 
 
 def spaced_frames(data: Trajectories | StaticMaps, most: int) -> Iterator[np.ndarray]:

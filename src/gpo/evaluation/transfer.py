@@ -106,6 +106,8 @@ def between_sites(
     nodes = forecaster.model.problem.mesh_shape
     if nodes:
         return {"reason": f"the model needs all {' x '.join(map(str, nodes))} nodes of its mesh"}
+    if forecaster.task.is_per_site:
+        return {"reason": "the model has the means of its own sites"}
     scored = evenly(samples, MAX_EXAMPLES)
     examples = make_examples(data, scored, reconstructs=forecaster.reconstructs)
     errors: dict[str, list[float]] = {}

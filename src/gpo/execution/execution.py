@@ -119,8 +119,8 @@ class Execution:
             trains: Whether there is a backward pass.
         """
         sizes, waves, each = self.sizes, self.cache.waves, num_samples * num_sites * 4
-        least = 2 * sum(one.state + one.descriptor for one in sizes) * each
-        most = least + sum(one.windows + one.kept for one in sizes) * each
+        least = 2 * sum(layer.state + layer.descriptor for layer in sizes) * each
+        most = least + sum(layer.windows + layer.kept for layer in sizes) * each
         needed = (most if most <= KEPT_BYTES else least) if trains else 4 * sizes[-1].state * each
         if is_grid or waves is None:
             return needed

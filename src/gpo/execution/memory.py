@@ -50,9 +50,9 @@ def choose_kept(sizes: Sequence[LayerSizes], values: Tensor) -> Keeps:
         return Keeps.ALL
     room = KEPT_BYTES / values.element_size() / values[..., 0].numel()
     # Gradients take as much as what they belong to.
-    room -= sum(one.state + 2 * one.descriptor for one in sizes)
-    windows = sum(one.windows for one in sizes)
-    if windows + sum(one.kept for one in sizes) <= room:
+    room -= sum(layer.state + 2 * layer.descriptor for layer in sizes)
+    windows = sum(layer.windows for layer in sizes)
+    if windows + sum(layer.kept for layer in sizes) <= room:
         return Keeps.ALL
     return Keeps.WINDOWS if windows <= room else Keeps.STATES
 

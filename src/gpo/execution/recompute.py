@@ -52,7 +52,7 @@ def evaluate(value: Any) -> Any:
 def _fields(value: Any) -> list[tuple[str, Any]]:
     if not is_dataclass(value) or isinstance(value, type):
         return []
-    return [(one.name, getattr(value, one.name)) for one in fields(value)]
+    return [(part.name, getattr(value, part.name)) for part in fields(value)]
 
 
 def _functions(value: Any) -> Iterator[Callable[..., Any]]:
@@ -137,29 +137,35 @@ def recomputed(
     differentiated. Its arguments may be deferred, and its results are stored by `keep`. Like `torch.utils.checkpoint`, but no graph is made in the forward pass: the nodes of one, small
     and lasting, would lie between large and passing arrays and leave the heap full of holes.
     """
-    functions = [function, *(one for argument in arguments for one in _functions(argument))]
-    owners = {id(one): one for one in (getattr(used, "__self__", None) for used in functions)}
-    modules = [one for one in owners.values() if isinstance(one, nn.Module)]
-    parameters = list({id(one): one for module in modules for one in module.parameters()}.values())
-    inputs, results = [one for one in tensors_of(arguments) if one.requires_grad], []
+    functions = [function, *(used for argument in arguments for used in _functions(argument))]
+    owners = {id(owner): owner for owner in (getattr(used, "__self__", None) for used in functions)}
+    modules = [owner for owner in owners.values() if isinstance(owner, nn.Module)]
+    parameters = list(
+        {
+            id(parameter): parameter for module in modules for parameter in module.parameters()
+        }.values()
+    )
+    inputs, results = [tensor for tensor in tensors_of(arguments) if tensor.requires_grad], []
     if not inputs and not parameters:
         return function(*(evaluate(argument) for argument in arguments))
     # Autograd releases what it saves after the backward pass; what a closure holds would stay.
-    template = with_tensors(arguments, lambda one: SAVED if one.requires_grad else one)
+    template = with_tensors(arguments, lambda tensor: SAVED if tensor.requires_grad else tensor)
 
     def compute(receive: Callable[[Result], object], *inputs: Tensor) -> tuple[Tensor, ...]:
         saved = iter(inputs)
-        parts = with_tensors(template, lambda one: next(saved) if one is SAVED else one)
+        parts = with_tensors(template, lambda tensor: next(saved) if tensor is SAVED else tensor)
         result = function(*(evaluate(part) for part in parts))
-        passed_on = {id(one) for one in tensors_of(parts)}
+        passed_on = {id(tensor) for tensor in tensors_of(parts)}
         receive(result)
-        return tuple(one for one in tensors_of(result) if id(one) not in passed_on)
+        return tuple(tensor for tensor in tensors_of(result) if id(tensor) not in passed_on)
 
     outputs = iter(
         _Recomputed.apply(compute, results.append, keep, len(inputs), *inputs, *parameters)
     )
-    passed_on = {id(one) for one in tensors_of(arguments)}
-    return with_tensors(results.pop(), lambda one: one if id(one) in passed_on else next(outputs))
+    passed_on = {id(tensor) for tensor in tensors_of(arguments)}
+    return with_tensors(
+        results.pop(), lambda tensor: tensor if id(tensor) in passed_on else next(outputs)
+    )
 
 
 class _Recomputed(torch.autograd.Function):
@@ -191,7 +197,9 @@ class _Recomputed(torch.autograd.Function):
         """Computes the function again with a graph, and differentiates that."""
         saved, num_inputs = ctx.saved_tensors, ctx.num_inputs
         parameters = saved[num_inputs:]
-        inputs = [one.detach().requires_grad_(one.requires_grad) for one in saved[:num_inputs]]
+        inputs = [
+            tensor.detach().requires_grad_(tensor.requires_grad) for tensor in saved[:num_inputs]
+        ]
         with torch.enable_grad(), ctx.precision():
             outputs = ctx.context.run(ctx.compute, lambda result: None, *inputs)
         pairs = [
@@ -199,10 +207,10 @@ class _Recomputed(torch.autograd.Function):
             for output, grad in zip(outputs, grads, strict=True)
             if grad is not None and output.requires_grad
         ]
-        sources = [one for one in (*inputs, *parameters) if one.requires_grad]
+        sources = [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
         targets, by_targets = [output for output, _ in pairs], [grad for _, grad in pairs]
         gradients = iter(torch.autograd.grad(targets, sources, by_targets, allow_unused=True))
         by_inputs = (
-            next(gradients) if one.requires_grad else None for one in (*inputs, *parameters)
+            next(gradients) if tensor.requires_grad else None for tensor in (*inputs, *parameters)
         )
         return None, None, None, None, *by_inputs

@@ -23,6 +23,7 @@ from gpo.forecast.statistics import SiteMeans
 from gpo.model.checkpoint import CheckpointError, build
 from gpo.model.model import AbstractModel, load_model
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
+from gpo.model.problem import UnsupportedGeometryError
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
@@ -109,6 +110,9 @@ class Forecaster(nn.Module):
     increment_scale: Tensor
     """Scale of the model output that is added to the last frame and its trend."""
     trend: Tensor
+    input_scale: Tensor
+    """What normalised inputs are divided by: the standard deviation, per variable or per point."""
+    output_scale: Tensor
     lowest: Tensor
     """Smallest value of each output in a forecast."""
 
@@ -125,6 +129,9 @@ class Forecaster(nn.Module):
         if task.is_per_site:
             assert means is not None
             statistics |= {"input_mean": means.inputs, "output_mean": means.outputs}
+        for side in ("input", "output"):
+            scale = getattr(means, f"{side}_scale", None)
+            statistics[f"{side}_scale"] = statistics[f"{side}_std"] if scale is None else scale
         lowest = [0.0 if name in task.non_negative else -math.inf for name in task.outputs]
         statistics["lowest"] = torch.tensor(lowest)
         for name, values in statistics.items():
@@ -178,9 +185,15 @@ class Forecaster(nn.Module):
             )
         operator.execution.shard, self.partition = shard, partition
 
-    def site_means(self, mean: Tensor) -> Tensor:
-        """Returns the means at the points of this process, if means are pointwise."""
-        return mean[self.partition.among(len(mean))] if self.task.is_per_site else mean
+    def site_means(self, statistic: Tensor) -> Tensor:
+        """Returns means or scales at the points of this process, if they are pointwise."""
+        return statistic[self.partition.among(len(statistic))] if statistic.ndim > 1 else statistic
+
+    @property
+    def pointwise(self) -> SiteMeans:
+        """The pointwise statistics."""
+        scales = (part if part.ndim > 1 else None for part in (self.input_scale, self.output_scale))
+        return SiteMeans(self.input_mean, self.output_mean, *scales)
 
     def forward(
         self,
@@ -235,11 +248,14 @@ class Forecaster(nn.Module):
         """
         if self.task.predict == "increment":
             values = neighbours.blend(neighbours.gather(values))
-        mean = self.site_means(self.output_mean)
-        if self.task.is_per_site:
-            sets = mean.expand(len(neighbours.index), -1, -1)
-            mean = neighbours.blend(neighbours.gather(sets))
-        return self._bounded(self.apply_increment(output, values) * self.output_std + mean)
+        mean, scale = self.site_means(self.output_mean), self.site_means(self.output_scale)
+        mean, scale = (
+            neighbours.blend(neighbours.gather(part.expand(len(neighbours.index), -1, -1)))
+            if part.ndim > 1
+            else part
+            for part in (mean, scale)
+        )
+        return self._bounded(self.apply_increment(output, values) * scale + mean)
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
@@ -247,11 +263,13 @@ class Forecaster(nn.Module):
         """Returns the input of the model: all normalised frames as channels, the last one last."""
         mean = self.site_means(self.input_mean)
         if self.task.is_per_site and frames.shape[2] != len(mean):
-            raise ValueError(
-                f"Maps must have {len(mean):,} corresponding points, as in training, "
-                f"got {frames.shape[2]:,}. Train with --predict state for any points."
+            raise UnsupportedGeometryError(
+                f"Fields must have {len(mean):,} corresponding points, as in training, got "
+                f"{frames.shape[2]:,}. For any points, train static maps with --predict state, and "
+                "time series with --normalise variables."
             )
-        return stack_frames(((frames - mean) / self.input_std).to(self.dtype))
+        scale = self.site_means(self.input_scale)
+        return stack_frames(((frames - mean) / scale).to(self.dtype))
 
     def advance(
         self,
@@ -280,21 +298,22 @@ class Forecaster(nn.Module):
     ) -> Float[Tensor, "*batch forcings"]:
         """Returns normalised forcings."""
         count = self.task.num_forcings
-        normal = (values - self.input_mean[..., :count]) / self.input_std[:count]
-        return normal.to(self.dtype)
+        mean, scale = (self.site_means(part) for part in (self.input_mean, self.input_scale))
+        return ((values - mean[..., :count]) / scale[..., :count]).to(self.dtype)
 
     def normalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs with zero mean and unit variance over the training data."""
-        normal = (values - self.site_means(self.output_mean)) / self.output_std
-        return normal.to(self.dtype)
+        scale = self.site_means(self.output_scale)
+        return ((values - self.site_means(self.output_mean)) / scale).to(self.dtype)
 
     def denormalised(
         self, values: Float[Tensor, "*batch outputs"]
     ) -> Float[Tensor, "*batch outputs"]:
         """Returns outputs in the units of the data, in double precision."""
-        return self._bounded(values * self.output_std + self.site_means(self.output_mean))
+        scale = self.site_means(self.output_scale)
+        return self._bounded(values * scale + self.site_means(self.output_mean))
 
     def _bounded(self, values: Tensor) -> Tensor:
         return torch.maximum(values, self.lowest) if self.task.non_negative else values
@@ -321,7 +340,7 @@ class Forecaster(nn.Module):
         self.model.save_pretrained(folder)
         stored = asdict(self.task)
         if self.task.is_per_site:
-            means = SiteMeans(self.input_mean, self.output_mean)
+            means = self.pointwise
             means.save(folder)
             stored[MEANS_CHECKSUM] = means.sha256()
         stored = json.loads(json.dumps(stored))

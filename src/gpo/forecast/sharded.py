@@ -6,7 +6,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecast, Forecaster
-from gpo.forecast.statistics import SiteMeans
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import DistributedShard
 
@@ -24,7 +23,7 @@ class DistributedForecaster(Forecaster):
     def __init__(self, forecaster: Forecaster, shards: DistributedShard) -> None:
         means = None
         if forecaster.task.is_per_site:
-            means = SiteMeans(forecaster.input_mean, forecaster.output_mean)
+            means = forecaster.pointwise
         super().__init__(forecaster.model, forecaster.task, means)
         self.shards = shards
         self.share_sites(shards)

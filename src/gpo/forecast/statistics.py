@@ -119,6 +119,8 @@ def _plain_mean(parts: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 FILE_NAME = "site_means.safetensors"
+MIN_SCALE = 1e-3
+"""Smallest pointwise standard deviation, as a fraction of that over all points."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,52 @@ class SiteMeans:
 
     inputs: Float[Tensor, "points inputs"]
     outputs: Float[Tensor, "points outputs"]
+    input_scale: Float[Tensor, "points inputs"] | None = None
+    """Standard deviation at every point; None for one per variable."""
+    output_scale: Float[Tensor, "points outputs"] | None = None
+
+    @classmethod
+    def of_series(
+        cls, data: Trajectories, windows: Sequence[TimeSlice], forcings: Normalizer
+    ) -> "SiteMeans":
+        """Returns mean and standard deviation over all frames of a split, at every point.
+
+        Where a variable hardly varies, as at a wall, it has its standard deviation over all points.
+
+        Args:
+            data: Time series with the same points in all trajectories.
+            windows: The split.
+            forcings: Statistics of the forcings, which have no pointwise ones.
+        """
+        if len(data.geometries) > 1:
+            raise ValueError(
+                "`normalise` must be variables where points differ by trajectory, got points."
+            )
+        count = total = squares = np.zeros(1)
+        first: np.ndarray | None = None
+        for part in frame_chunks(data, used_frames(windows)):
+            values = part.read(data).astype(np.float64)
+            is_known = np.isfinite(values)
+            # Subtracting a typical value avoids cancellation.
+            first = np.nan_to_num(values[0]) if first is None else first
+            centered = np.where(is_known, values - first, 0.0)
+            count = count + is_known.sum(0)
+            total = total + centered.sum(0)
+            squares = squares + np.square(centered).sum(0)
+        assert first is not None
+        mean = total / np.maximum(count, 1)
+        variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
+        usual = np.sqrt(variance.mean(0))
+        scale = np.sqrt(variance)
+        scale = np.where(scale > MIN_SCALE * usual, scale, np.where(usual > 0, usual, 1.0))
+        outputs = torch.from_numpy(mean + first), torch.from_numpy(scale)
+        shape = (len(scale), -1)
+        inputs = (
+            torch.cat([torch.from_numpy(known).expand(*shape), own], -1)
+            for known, own in zip((forcings.mean, forcings.std), outputs, strict=True)
+        )
+        means, scales = inputs
+        return cls(means, outputs[0], scales, outputs[1])
 
     @classmethod
     def of(cls, data: StaticMaps, numbers: Sequence[int]) -> "SiteMeans | None":
@@ -150,7 +198,7 @@ class SiteMeans:
         return sha256(self._packed())
 
     def _packed(self) -> bytes:
-        return save({"inputs": self.inputs, "outputs": self.outputs})
+        return save({name: part for name, part in vars(self).items() if part is not None})
 
     @classmethod
     def load(cls, folder: Path, checksum: str) -> "SiteMeans":
@@ -167,7 +215,8 @@ class SiteMeans:
         except Exception as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
         for name, values in vars(means).items():
-            check_numbers(values, values.dtype, path, name)
+            if values is not None:
+                check_numbers(values, values.dtype, path, name)
         if sha256(packed) != checksum:
             raise CheckpointError(f"{path}: has changed since it was saved: its SHA-256 differs.")
         return means

@@ -158,7 +158,7 @@ class Stored:
         values = np.ascontiguousarray(array.values)
         return torch.from_numpy(values.astype(np.int64) if array.dtype.kind == "i" else values)
 
-    def places(self, prefix: str, dims: tuple[str, ...], domain: Domain) -> Tensor:
+    def coords(self, prefix: str, dims: tuple[str, ...], domain: Domain) -> Tensor:
         """Returns coordinates, with the axes of the domain last."""
         names = AXIS_NAMES[: domain.dim]
         return torch.stack([self.tensor(prefix + name, dims) for name in names], -1)
@@ -221,8 +221,8 @@ def load_columns(path: str | Path) -> dict[str, Any]:
     stored = Stored.read(path, "ParticleCloud")
     domain = stored.domain()
     return {
-        "centers": stored.places("center_", DIMS, domain),
-        "scales": stored.places("scale_", DIMS, domain),
+        "centers": stored.coords("center_", DIMS, domain),
+        "scales": stored.coords("scale_", DIMS, domain),
         "weights": stored.tensor("weight", DIMS),
         **{f"{name}s": stored.tensor(name, DIMS) for name in INDICES},
         "domain": domain,

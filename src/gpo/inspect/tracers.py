@@ -108,7 +108,7 @@ class Tracers:
         domain = stored.domain()
         units = str(stored.dataset["time"].attrs.get("units", "1"))
         return cls(
-            stored.places("", dims, domain), stored.tensor("time", dims)[0],
+            stored.coords("", dims, domain), stored.tensor("time", dims)[0],
             stored.tensor("carried_by", dims[:1]), stored.tensor("example", dims[:1]), domain,
             "" if units == "1" else units,
         )  # fmt: skip

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.correlations import VelocityMatch
@@ -41,7 +42,6 @@ from gpo.interpretation.displacements import (
     replaced_by,
     without_displacement,
 )
-from gpo.interpretation.flow import FlowVariables
 from gpo.model.ablation import Ablation
 from gpo.model.particles import Particles
 from gpo.numerics.norms import normalised_weights

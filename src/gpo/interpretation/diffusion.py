@@ -42,7 +42,7 @@ class Viscosity:
 def learned_scales(forecaster: Forecaster) -> Scales:
     """Returns the scales of all layers with transport."""
     operator: Any = forecaster.operator
-    return {n: operator.applied_layers[n].scales.detach() for n in operator.transports}
+    return {n: operator.applied_layers[n].scales().detach() for n in operator.transports}
 
 
 def scales_at_start(forecaster: Forecaster) -> Scales:

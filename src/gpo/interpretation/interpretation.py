@@ -15,6 +15,7 @@ from scipy.stats import wasserstein_distance
 from gpo.data.coarsen import coarsen
 from gpo.data.dataset import DataError, StaticMaps, Trajectories
 from gpo.data.splits import evenly, trajectory_of
+from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
 from gpo.interpretation.attribution import describe_motion
@@ -22,7 +23,6 @@ from gpo.interpretation.batches import Batch, distances, make_batches, mean_erro
 from gpo.interpretation.correlations import rank_test
 from gpo.interpretation.diffusion import Viscosity, learned_scales, matched
 from gpo.interpretation.displacements import displacements, has_moving_particles
-from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.modes import describe_modes
 from gpo.interpretation.particle_fields import (
     MotionFields,

@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gpo.data.geometry import Geometry
+from gpo.evaluation.derivatives import LocalFits, nearest_sites
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.correlations import Null
-from gpo.interpretation.derivatives import LocalFits, nearest_sites
 from gpo.interpretation.displacements import displacements, has_moving_particles
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain
@@ -335,7 +335,7 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
         return ParticleReconstruction(particles, field, reconstructed)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
     reconstructed = _reconstructed(particles, amounts, example, operator.problem.domain)
-    reconstructed = reconstructed * forecaster.input_std + forecaster.input_mean
+    reconstructed = reconstructed * forecaster.input_scale + forecaster.input_mean
     return ParticleReconstruction(
         particles, field, reconstructed[:, forecaster.task.num_forcings :]
     )

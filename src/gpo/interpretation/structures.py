@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from gpo.evaluation.derivatives import LocalFits
+from gpo.evaluation.flow import Flow, FlowVariables, vorticity
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
 from gpo.interpretation.correlations import MEANINGS, Comparison, Null, rank_test
-from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.displacements import has_moving_particles
-from gpo.interpretation.flow import Flow, FlowVariables, vorticity
 from gpo.interpretation.particle_fields import (
     MotionFields,
     ParticleFields,

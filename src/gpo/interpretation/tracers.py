@@ -18,13 +18,13 @@ from torch import Tensor
 
 from gpo.data.dataset import StaticMaps, Trajectories
 from gpo.data.splits import TimeSlice, evenly, trajectory_of
+from gpo.evaluation.flow import FlowVariables
 from gpo.execution.points import Sites
 from gpo.forecast.examples import Example, TimeSliceExamples, followed
 from gpo.forecast.forecaster import Forecaster
 from gpo.inspect.tracers import KINDS, Tracers
 from gpo.interpretation.batches import Batch, grouped
 from gpo.interpretation.displacements import displacements
-from gpo.interpretation.flow import FlowVariables
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles

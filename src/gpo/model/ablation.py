@@ -11,7 +11,7 @@ from torch import Tensor
 from gpo.execution.points import Chunked, Points, Sites
 from gpo.model.layer import AbstractLayer
 from gpo.model.operator import GaussianParticleOperator
-from gpo.model.taps import Tap, tap, tapped
+from gpo.model.taps import Tap, tapped
 from gpo.numerics.products import without
 
 Displacing = Callable[[int, Tensor], Tensor]
@@ -65,7 +65,7 @@ class Ablation:
             yield Tap("modes", lambda n, modes: modes.without(self.modes_in(n)))
         if self.gates:
             yield Tap(
-                "gate",
+                "factors",
                 lambda n, fields: (
                     fields.new_zeros(()).expand_as(fields) if n in self.gates else fields
                 ),
@@ -75,12 +75,12 @@ class Ablation:
         if self.scaling is not None:
             yield Tap("scales", self.scaling)
         if gaussians:
-            yield Tap("transport", partial(_without_gaussians, num_gaussians, gaussians))
+            yield Tap("contribution", partial(_without_gaussians, num_gaussians, gaussians))
         if sites:
             yield Tap("values", lambda n, values: _without_sites(values, sites))
-            yield Tap("transport", lambda n, part: without(part, sites, 0), at_queries=False)
+            yield Tap("contribution", lambda n, part: without(part, sites, 0), at_queries=False)
         if sites or gaussians:
-            yield Tap("particles", lambda n, latent: latent.without(sites, gaussians))
+            yield Tap("encode", lambda n, latent: latent.without(sites, gaussians))
 
     def modes_in(self, layer: int) -> list[int]:
         """Returns the modes of a layer that are switched off."""
@@ -119,7 +119,7 @@ class Skipped(AbstractLayer):
     def update(self, state: Any, points: Points, coupled: Any) -> Any:
         """Returns the state as it is."""
         self.layer.update(state, points, coupled)
-        return tap("state", state)
+        return state
 
 
 def _num_gaussians(model: GaussianParticleOperator) -> int:

@@ -27,7 +27,6 @@ from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.particle_losses import paper_losses, particle_penalties
 from gpo.model.particles import AbstractLatent, join_latents
 from gpo.model.problem import Problem
-from gpo.model.taps import tap
 from gpo.model.tokens import ModalAttention, TokenNetwork, optional_bias
 from gpo.numerics.products import without
 
@@ -84,7 +83,7 @@ class ParticleLift(AbstractLayer):
 
     def encode(self, state: None, points: Points) -> AbstractLatent:
         r"""Returns $E_\theta(a)$ at some sites."""
-        return tap("particles", self.encoder(points.values, points.coords))
+        return self.encoder(points.values, points.coords)
 
     def update(self, state: None, points: Points, coupled: AbstractLatent | Chunked[Any]) -> Basis:
         r"""Returns $z_{ji}=w_{ji}\,G(x_j;\mu_{ji},\sigma_{ji})$; queries interpolate particles."""
@@ -100,7 +99,7 @@ class ParticleLift(AbstractLayer):
             position = self.encoder.features(points.coords).expand(len(basis), -1, -1)
             descriptor = torch.cat([descriptor, position], dim=-1)
         # Samples stay first in memory: sums over sites are one product per sample then.
-        return tap("state", Basis(basis.transpose(0, 1), descriptor.transpose(0, 1), penalties))
+        return Basis(basis.transpose(0, 1), descriptor.transpose(0, 1), penalties)
 
 
 @dataclass(frozen=True)
@@ -168,22 +167,25 @@ class GaussianAttention(AbstractLayer):
         return torch.sigmoid(self.mixing_logit) if self.fixed_mixing is None else self.fixed_mixing
 
     def couple(self, state: Chunked[Basis], sites: Sites) -> AttentionModes:
-        r"""Returns the modes: $T=\bar A^\top ZW_z$ and $U=\mathcal{K}(T)W_{\mathrm{out}}$."""
+        """Returns the modes, and the windows that evaluate them at the sites."""
         windows = sites.defer(self.test_functions, state, kept=Keeps.WINDOWS)
+        return replace(self.modes(state, windows, sites), windows=windows)
+
+    def modes(self, state: Chunked[Basis], windows: Chunked[Any], sites: Sites) -> AttentionModes:
+        r"""Returns $T=\bar A^\top ZW_z$ and $U=\mathcal{K}(T)W_{\mathrm{out}}$."""
         moments = sites.sum(self.measure, state, windows)
         tokens = means(torch.cat([moments[..., :-1] @ self.project, moments[..., -1:]], dim=-1))
         tokens = tokens if self.project_bias is None else tokens + self.project_bias
         tokens = tokens if self.names is None else tokens + self.names
         coupled, coupling = self.coupling(tokens)
         coupled = coupled if self.network is None else self.network(tokens, coupled)
-        modes = AttentionModes(tokens, coupling, coupled, coupled @ self.readout)
-        return replace(tap("modes", modes), windows=windows)
+        return AttentionModes(tokens, coupling, coupled, coupled @ self.readout)
 
     def test_functions(
         self, state: Basis, points: Points
     ) -> Float[Tensor, "points batch heads modes"]:
         """Returns the windows at some points."""
-        return tap("windows", self.windows(self.norm(state.values), state.descriptor))
+        return self.windows(self.norm(state.values), state.descriptor)
 
     def measure(
         self, state: Basis, points: Points, windows: Float[Tensor, "points batch heads modes"]
@@ -193,18 +195,14 @@ class GaussianAttention(AbstractLayer):
 
     def update(self, state: Basis, points: Points, modes: AttentionModes) -> Basis:
         r"""Returns $(1-\lambda)Z+\lambda AU$, with the sum of every row as before (eq. residual)."""
-        windows = (
-            modes.windows
-            if points.are_sites
-            else self.windows(self.norm(state.values), state.descriptor)
-        )
+        windows = modes.windows if points.are_sites else self.test_functions(state, points)
         # Every head adds to the same channels (eq. attn-scatter).
         readout = torch.einsum("nbhm,bhmg->nbg", windows, modes.fields)
         readout = readout if self.readout_bias is None else readout + self.readout_bias
         readout, basis = softplus(readout) if self.is_positive else readout, state.values
         blended = (1 - self.mixing) * basis + self.mixing * readout
         blended = renormalise(blended, basis) if self.renormalises else blended
-        return tap("state", replace(state, values=blended))
+        return replace(state, values=blended)
 
 
 def measure(

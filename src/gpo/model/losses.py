@@ -41,7 +41,7 @@ class LossWeights:
         names = {"input": "input_reconstruction", "target": "target_reconstruction"}
         stated = {name: weight for name, weight in vars(config).items() if name.startswith("loss_")}
         pairs = ((name.removeprefix("loss_"), weight) for name, weight in stated.items())
-        known = {one.name for one in fields(cls)}
+        known = {setting.name for setting in fields(cls)}
         weights = {names.get(name, name): weight for name, weight in pairs}
         return cls(**{name: weight for name, weight in weights.items() if name in known})
 

@@ -23,7 +23,7 @@ from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import AbstractModel
 from gpo.model.particles import Particles
 from gpo.model.problem import Problem
-from gpo.model.taps import Taps, active_taps, numbered, tap, tapped
+from gpo.model.taps import Taps, active_taps, tapped, tapped_layers
 from gpo.model.trace import Trace, record
 from gpo.registry import resolve
 
@@ -86,7 +86,7 @@ class GaussianParticleOperator(AbstractModel):
 
     def steps(self, num_layers: int | None = None) -> Iterable[AbstractLayer]:
         """Returns the lift, then the layers in the order of application."""
-        return numbered([self.lift, *self.applied_layers[:num_layers]])
+        return tapped_layers([self.lift, *self.applied_layers[:num_layers]])
 
     @property
     def applied_layers(self) -> list[AbstractLayer]:
@@ -112,10 +112,10 @@ class GaussianParticleOperator(AbstractModel):
         self, values: Tensor, coords: Tensor, weights: Tensor | None = None, **how: bool
     ) -> Sites:
         """Returns checked sites with their geometry; `how` are options of `Execution.sites`."""
-        how.setdefault("is_whole", active_taps().needs_all_sites)
+        taps = active_taps()
+        how.setdefault("is_whole", taps.needs_all_sites)
         sites = self.execution.sites(values, coords, weights, self.dtype, **how)
-        values = tap("values", sites.values, layer=-1)
-        return sites if values is sites.values else replace(sites, values=values)
+        return replace(sites, values=taps("values", sites.values, -1)) if taps.taps else sites
 
     def particles(
         self,

@@ -93,8 +93,8 @@ def paper_losses(
         terms["target_reconstruction"] = error
     if loss_weights.basis:
         last, first = (
-            torch.cat([state.values for state in one.state]).transpose(0, 1)
-            for one in (output, encoded)
+            torch.cat([state.values for state in part.state]).transpose(0, 1)
+            for part in (output, encoded)
         )
         # With a gradient into the target, encodings that are all alike would be a minimum.
         terms["basis"] = relative_l2(last, first.detach(), weights, sites.shard)

@@ -43,7 +43,7 @@ class Trace:
     @property
     def gaussians(self) -> tuple[Particles, ...]:
         """The particles, where there are Gaussians."""
-        return tuple(one for one in self.particles if isinstance(one, Particles))
+        return tuple(cloud for cloud in self.particles if isinstance(cloud, Particles))
 
     @property
     def tokens(self) -> tuple[Tensor, ...]:
@@ -79,8 +79,10 @@ class Trace:
         return cls(**files.load_trace(path))
 
 
-RECORDED = ("state", "modes", "windows", "displacement", "transport", "particles")
-"""Intermediates that a trace keeps."""
+RECORDED = (
+    "update", "modes", "test_functions", "displacement", "scales", "contribution", "encode",
+)  # fmt: skip
+"""Methods of layers whose results a trace keeps."""
 
 
 def record(
@@ -112,22 +114,24 @@ def record(
     with tapped([keep(name) for name in RECORDED], needs_all_sites=True):
         sites = model.sites(values, coords, weights)
         output = model.run(sites, num_layers=num_layers).at_sites()
-    layers, (points,) = model.applied_layers, sites.chunks
-    particles = [*kept["particles"].values()]
+    layers: list[Any] = model.applied_layers
+    (points,) = sites.chunks
+    particles = [*kept["encode"].values()]
     for number, displacement in kept["displacement"].items():
-        contribution = kept["transport"][number]
-        layer: Any = layers[number]
-        particles.append(layer.particles(displacement, contribution, points))
+        layer, contribution = layers[number], kept["contribution"][number]
+        particles.append(
+            layer.particles(displacement, kept["scales"][number], contribution, points)
+        )
     domain, dtype = model.problem.domain, sites.coords_dtype
     coords = domain.from_local(sites.geometry.coords).to(dtype).expand(len(values), -1, -1)
     return Trace(
-        tuple(one.placed(domain, dtype) for one in particles),
+        tuple(cloud.placed(domain, dtype) for cloud in particles),
         tuple(
-            (one if isinstance(one, Tensor) else one.values).transpose(0, 1)
-            for one in kept["state"].values()
+            (state if isinstance(state, Tensor) else state.values).transpose(0, 1)
+            for state in kept["update"].values()
         ),
         tuple(kept["modes"].values()),
-        tuple(one.permute(1, 2, 0, 3) for one in kept["windows"].values()),
+        tuple(windows.permute(1, 2, 0, 3) for windows in kept["test_functions"].values()),
         output,
         coords,
         domain,

@@ -43,7 +43,7 @@ Table = dict[str, tuple[tuple[str, ...], str, str]]
 WAVES: Table = {
     "token": ((*MODAL, "sample", "channel"), "tokens", "projection of the state onto a wave"),
     "response": ((*MODAL, "field"), "response", "factor of a mode of a field"),
-    "scattered": (
+    "filtered": (
         (*MODAL, "sample", "field"),
         "fields",
         "filtered modes, which are evaluated at the points",
@@ -55,7 +55,7 @@ ATTENTION: Table = {
     "token": ((*HEADS, "mode", "head_channel"), "tokens", "mean of the basis over a window"),
     "coupling": ((*HEADS, "mode", "from_mode"), "coupling", "how much a mode takes of another"),
     "coupled": ((*HEADS, "mode", "head_channel"), "coupled", "tokens after coupling"),
-    "scattered": (
+    "filtered": (
         (*HEADS, "mode", "gaussian"),
         "fields",
         "coupled modes, which are evaluated at the points",
@@ -89,10 +89,10 @@ def save_trace(
         "output": variable(OUTPUT, output, shown),
     }
     coordinates = coordinate_variables("site_", AT_SITES, coords, domain, "site", length_units)
-    moving_particles = [one for one in particles if isinstance(one, Particles)]
+    moving_particles = [latent for latent in particles if isinstance(latent, Particles)]
     if moving_particles:
         centers, scales, weights = (
-            torch.stack([getattr(one, name) for one in moving_particles])
+            torch.stack([getattr(latent, name) for latent in moving_particles])
             for name in ("centers", "scales", "weights")
         )
         coordinates |= coordinate_variables(
@@ -100,10 +100,10 @@ def save_trace(
         )
         variables |= scale_variables(OWNED, scales, length_units)
         variables["weight"] = variable(OWNED, weights, WEIGHT_MEANING)
-    for one in particles:
-        if isinstance(one, MLPFeatures):
+    for latent in particles:
+        if isinstance(latent, MLPFeatures):
             meaning = "features of a site in place of particles"
-            variables["feature"] = variable(OWNED[1:], one.features, meaning)
+            variables["feature"] = variable(OWNED[1:], latent.features, meaning)
     attributes: dict[str, list[int] | list[float]] = {}
     if waves is not None:
         meaning = "wave vectors, in turns per length of the domain"
@@ -120,9 +120,11 @@ def save_trace(
         for name, (dims, attribute, meaning) in (WAVES if waves else ATTENTION).items():
             parts = [getattr(layer, attribute) for layer in modes]
             variables[name] = variable(dims, torch.stack(parts), meaning)
-    moving = [one.displacement for one in modes if getattr(one, "displacement", None) is not None]
+    moving = [
+        layer.displacement for layer in modes if getattr(layer, "displacement", None) is not None
+    ]
     if moving:
-        variables["guide"] = variable(
+        variables["displacement_mode"] = variable(
             DISPLACEMENT_MODES, torch.stack(moving), "modes of the displacements"
         )
     title = "Every intermediate of a forward pass of the Gaussian Particle Operator"
@@ -142,7 +144,7 @@ def load_trace(path: str | Path) -> dict[str, Any]:
     elif num_layers:
         windows = stored.tensor("window", WINDOW).unbind()
         modes = tuple(AttentionModes(**parts) for parts in _layers(stored, ATTENTION, num_layers))
-    coords, output = stored.places("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
+    coords, output = stored.coords("site_", AT_SITES, domain), stored.tensor("output", OUTPUT)
     return {
         "particles": tuple(_particles(stored, domain)),
         "states": states,
@@ -159,7 +161,7 @@ def _particles(stored: Stored, domain: Domain) -> Iterator[AbstractLatent]:
     if "feature" in stored:
         yield MLPFeatures(stored.tensor("feature", OWNED[1:]))
     if "weight" in stored:
-        centers, scales = (stored.places(name, OWNED, domain) for name in ("center_", "scale_"))
+        centers, scales = (stored.coords(name, OWNED, domain) for name in ("center_", "scale_"))
         rows = zip(centers, scales, stored.tensor("weight", OWNED), strict=True)
         yield from (Particles(*row) for row in rows)
 
@@ -177,7 +179,8 @@ def _waves(stored: Stored, domain: Domain) -> Waves | None:
 
 def _wave_modes(stored: Stored, num_layers: int) -> Iterator[WaveModes]:
     """Yields the modes of every layer; the last ones have displacements."""
-    displacements = list(stored.tensor("guide", DISPLACEMENT_MODES)) if "guide" in stored else []
+    name = "displacement_mode"
+    displacements = list(stored.tensor(name, DISPLACEMENT_MODES)) if name in stored else []
     missing: list[Tensor | None] = [None] * (num_layers - len(displacements))
     for parts, displacement in zip(
         _layers(stored, WAVES, num_layers), missing + displacements, strict=True

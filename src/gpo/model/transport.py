@@ -29,7 +29,6 @@ from gpo.model.mode_filter import ModeFilter
 from gpo.model.particles import Particles
 from gpo.model.problem import Problem
 from gpo.model.scales import initial_scales, num_lattice_nodes
-from gpo.model.taps import tap
 from gpo.model.wave_layer import State, WaveLayer, WaveLift, WaveModes
 from gpo.numerics.products import add_product
 from gpo.transforms.waves import Waves, wave_limits
@@ -87,26 +86,27 @@ class TransportLayer(AbstractLayer):
         kept = self.waves.sizes.kept + 4 * channels + corners
         self.sizes = replace(self.waves.sizes, kept=kept)
 
-    @property
     def scales(self) -> Float[Tensor, "gaussians axes"]:
-        r"""Standard deviations $\sigma$, in units of the axes; on a sphere one each, in radii."""
-        return tap("scales", self.log_scale.exp())
+        r"""Returns standard deviations $\sigma$, in units of the axes; on a sphere one each, in radii."""
+        return self.log_scale.exp()
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns the modes of waves and displacements, and $c=hV$ on the lattice, smoothed."""
-        modes = self.waves.modes(state, sites)
-        modes = tap("modes", replace(modes, displacement=self.filter(modes.tokens)[0]))
-        features = sites.map(self.source_features, state)
+        modes, features = self.modes(state, sites), sites.map(self.source_features, state)
         displacements = partial(sites.map, self.displacement, state, modes)
-        return replace(modes, source=sites.lattice(features, self.scales, displacements))
+        return replace(modes, source=sites.lattice(features, self.scales(), displacements))
+
+    def modes(self, state: ChunkedField, sites: Sites) -> WaveModes:
+        """Returns the modes of the layer of waves, and those of the displacements."""
+        modes = self.waves.modes(state, sites)
+        return replace(modes, displacement=self.filter(modes.tokens)[0])
 
     def update(self, state: State, points: Points, modes: WaveModes) -> State:
         r"""Returns $h+\sum_i(s_i-c^{(i)})W_i+(\tanh p\odot r)W_{\mathrm{out}}$."""
-        displacement = tap("displacement", self.displacement(state, points, modes))
-        contribution = tap("transport", self.contribution(state, points, modes, displacement))
-        return self.waves.update(
-            state, points, modes, add_product(state, contribution, self.arrive)
-        )
+        displacement = self.displacement(state, points, modes)
+        contribution = self.contribution(state, points, modes, displacement)
+        transported = add_product(state, contribution, self.arrive)
+        return self.waves.update(state, points, modes, transported)
 
     def source_features(
         self, state: State, points: Points
@@ -124,15 +124,15 @@ class TransportLayer(AbstractLayer):
         self, state: State, points: Points, modes: WaveModes, displacement: Displacements
     ) -> Float[Tensor, "points batch source_channels"]:
         r"""Returns $s-c$: the smoothed field at the departure points, minus the field at the point."""
-        assert modes.source is not None
-        own = (
-            state @ self.source if modes.source.unsmoothed is None else points.sample(modes.source)
-        )
-        return points.sample(modes.source, displacement) - own
+        source = modes.source
+        assert source is not None
+        own = state @ self.source if source.unsmoothed is None else points.sample(source)
+        return points.sample(source, displacement) - own
 
     def particles(
         self,
         displacement: Displacements,
+        scales: Float[Tensor, "gaussians axes"],
         contribution: Float[Tensor, "points batch source_channels"],
         points: Points,
     ) -> Particles:
@@ -145,8 +145,6 @@ class TransportLayer(AbstractLayer):
         sizes = contributions.norm(dim=-1).transpose(0, 1)
         total = sizes.sum(-1, keepdim=True)
         weights = torch.where(total > 0, sizes / total, 1 / self.num_gaussians)
-        problem, scales = self.problem, self.scales
-        centers, scales = points.departures(
-            displacement, scales, problem.domain, is_fitted=problem.is_fitted
-        )
+        domain, is_fitted = self.problem.domain, self.problem.is_fitted
+        centers, scales = points.departures(displacement, scales, domain, is_fitted=is_fitted)
         return Particles(centers, scales, weights)

@@ -27,7 +27,6 @@ from gpo.model.features import describe_points, make_features
 from gpo.model.layer import AbstractLayer
 from gpo.model.mode_filter import ModeFilter
 from gpo.model.problem import Problem
-from gpo.model.taps import tap
 from gpo.numerics.products import BoundedUpdate, add_product, without
 from gpo.transforms.waves import Waves
 
@@ -50,7 +49,7 @@ class WaveLift(AbstractLayer):
     def update(self, state: None, points: Points, coupled: None) -> State:
         """Returns the state that values and positions make."""
         features = describe_points(self.features, points.values, points.coords)
-        return tap("state", features.project(self.linear).transpose(0, 1).contiguous())
+        return features.project(self.linear).transpose(0, 1).contiguous()
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class WaveLayer(AbstractLayer):
 
     def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
         """Returns the modes."""
-        return tap("modes", self.modes(state, sites))
+        return self.modes(state, sites)
 
     def modes(self, state: ChunkedField, sites: Sites) -> WaveModes:
         r"""Returns $T_k=\langle\psi_k,h\rangle$ and $\hat d_k\odot(T_kW)$."""
@@ -103,13 +102,15 @@ class WaveLayer(AbstractLayer):
         self, state: State, points: Points, modes: WaveModes, onto: State | None = None
     ) -> State:
         r"""Returns $h+(\tanh p\odot r)W_{\mathrm{out}}$, or the product added `onto` another state."""
-        fields = add_product(points.synthesise(modes.fields), state, self.local)
-        return tap("state", self._gated(state if onto is None else onto, tap("gate", fields)))
-
-    def _gated(self, state: State, fields: Float[Tensor, "points batch fields"]) -> State:
+        state, fields = (state if onto is None else onto), self.factors(state, points, modes)
         if self.gate == "bounded":
-            flat, fields = state.flatten(0, 1), fields.flatten(0, 1)
-            return BoundedUpdate.apply(flat, fields, self.out).view_as(state)
+            return BoundedUpdate.apply(state, fields, self.out)
         gate, transported = fields.chunk(2, dim=-1)
         product = gelu(fields) if self.gate == "none" else gate * transported
         return add_product(state, product, self.out)
+
+    def factors(
+        self, state: State, points: Points, modes: WaveModes
+    ) -> Float[Tensor, "points batch fields"]:
+        r"""Returns $(p,r)=\sum_k\psi_k\,\hat d_k\odot(T_kW)+hW_{\mathrm{loc}}$."""
+        return add_product(points.synthesise(modes.fields), state, self.local)

@@ -33,14 +33,14 @@ class BoundedUpdate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        state: Float[Tensor, "points channels"],
-        fields: Float[Tensor, "points fields"],
+        state: Float[Tensor, "points batch channels"],
+        fields: Float[Tensor, "points batch fields"],
         out: Float[Tensor, "channels channels"],
-    ) -> Float[Tensor, "points channels"]:
+    ) -> Float[Tensor, "points batch channels"]:
         """Returns the state after the product was added."""
         ctx.save_for_backward(fields, out)
         gate, transported = fields.chunk(2, dim=-1)
-        return torch.addmm(state, _tanh(gate).mul_(transported), out)
+        return add_product(state, _tanh(gate).mul_(transported), out)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,7 +54,7 @@ class BoundedUpdate(torch.autograd.Function):
         by_gate = torch.addcmul(
             by_product * transported, by_transported * transported, bounded, value=-1
         )
-        by_out = (bounded * transported).T @ grad
+        by_out = (bounded * transported).flatten(0, 1).T @ grad.flatten(0, 1)
         return grad, torch.cat([by_gate, by_transported], dim=-1), by_out
 
 

@@ -30,13 +30,13 @@ class RowTable:
     store: "_Store"
 
     @classmethod
-    def of(cls, content: Float[Tensor, "*shape"]) -> "RowTable":
+    def of(cls, field: Float[Tensor, "*shape"]) -> "RowTable":
         """Makes a table of a tensor; the length of rows is set by the reader."""
         if torch.compiler.is_compiling():
             # A compiled graph cannot hold the shared gradient.
-            return cls(content.new_zeros(()), _Store(content))
-        store = _Store(content.detach())
-        return cls(_Shared.apply(content, store), store)
+            return cls(field.new_zeros(()), _Store(field))
+        store = _Store(field.detach())
+        return cls(_Shared.apply(field, store), store)
 
     def sample(
         self,
@@ -49,9 +49,9 @@ class RowTable:
             nodes: The nodes that every Gaussian sums; channels are divided among the Gaussians.
             weights: The coefficient of each.
         """
-        _, batch, channels = self.store.content.shape
+        _, batch, channels = self.store.field.shape
         gaussians, corners = nodes.shape[2:]
-        if torch.compiler.is_compiling() or self.store.content.numel() > LARGEST_INT32:
+        if torch.compiler.is_compiling() or self.store.field.numel() > LARGEST_INT32:
             nodes = nodes.long()
         own = torch.arange(batch * gaussians, dtype=nodes.dtype, device=nodes.device)
         index = nodes * (batch * gaussians) + own.view(batch, gaussians, 1)
@@ -72,7 +72,7 @@ class RowTable:
             weights: How much each of them counts.
             channels: Numbers in a row.
         """
-        rows = self.store.content.view(-1, channels)
+        rows = self.store.field.view(-1, channels)
         if torch.compiler.is_compiling():
             gathered = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
             return (gathered * weights.unsqueeze(-1)).sum(1)
@@ -83,18 +83,18 @@ class RowTable:
 
 
 class _Store:
-    """The content of a table and, during a backward pass, its gradient."""
+    """The field of a table and, during a backward pass, its gradient."""
 
-    def __init__(self, content: Tensor) -> None:
-        self.content = content.contiguous()
+    def __init__(self, field: Tensor) -> None:
+        self.field = field.contiguous()
         self.gradient: Tensor | None = None
 
     def add_gradient(self, index: Tensor, weights: Tensor, grad: Tensor) -> None:
         """Adds the gradient of a reader to that of the rows it read."""
         if self.gradient is None:
             # Accumulated in single precision at least.
-            dtype = torch.promote_types(self.content.dtype, torch.float32)
-            self.gradient = torch.zeros_like(self.content, dtype=dtype)
+            dtype = torch.promote_types(self.field.dtype, torch.float32)
+            self.gradient = torch.zeros_like(self.field, dtype=dtype)
         by_rows = self.gradient.view(-1, grad.shape[1])
         if grad.device.type != "cpu":
             for column, weight in zip(index.unbind(1), weights.unbind(1), strict=True):
@@ -113,17 +113,17 @@ class _Shared(torch.autograd.Function):
     """Connects a table with its readers in the autograd graph."""
 
     @staticmethod
-    def forward(ctx: Any, content: Tensor, store: _Store) -> Tensor:
+    def forward(ctx: Any, field: Tensor, store: _Store) -> Tensor:
         """Returns the link, an input of every reader."""
         ctx.store = store
-        return content.new_zeros(())
+        return field.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns the gradient of the content, to which all readers have added."""
+        """Returns the gradient of the field, to which all readers have added."""
         gradient, ctx.store.gradient = ctx.store.gradient, None
-        return None if gradient is None else gradient.to(ctx.store.content), None
+        return None if gradient is None else gradient.to(ctx.store.field), None
 
 
 class _Weighted(torch.autograd.Function):
@@ -136,7 +136,7 @@ class _Weighted(torch.autograd.Function):
         """Returns the weighted sums."""
         ctx.store, ctx.channels = store, channels
         ctx.save_for_backward(index, weights)
-        rows = store.content.view(-1, channels)
+        rows = store.field.view(-1, channels)
         return embedding_bag(index, rows, per_sample_weights=weights.to(rows), mode="sum")
 
     @staticmethod
@@ -147,7 +147,7 @@ class _Weighted(torch.autograd.Function):
         r"""Adds $w_{nk}\dot s_n$ to the rows, and returns $\dot w_{nk}=\dot s_n\cdot c_{i_{nk}}$."""
         store: _Store = ctx.store
         index, weights = ctx.saved_tensors
-        rows = store.content.view(-1, ctx.channels)
+        rows = store.field.view(-1, ctx.channels)
         grad, by_link, by_weights = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             by_link = grad.new_zeros(())

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from gpo.data.geometry import Geometry
+from gpo.evaluation.flow import velocity
 from gpo.forecast.examples import Example
-from gpo.interpretation.flow import velocity
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import yaml
 from tyro.conf import arg
 
 from gpo.atomic_files import write_text
+from gpo.data.benchmarks import DATA_SETS
 from gpo.data.forcing_config import ForcingConfig
 from gpo.model.former_options import with_present_options
 from gpo.model.registry import MODELS, OptimizerName
@@ -25,9 +26,10 @@ from gpo.training.parts import (
 )
 
 ADDED: dict[str, dict[str, Any]] = {
+    "data": {"mask": None, "mask_from": None},
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw", "freeze": None},
-    "task": {"non_negative": ()},
+    "task": {"non_negative": (), "normalise": "variables"},
 }
 """Fields that versions since 0.7 added, by section, with their values in older run folders."""
 
@@ -58,6 +60,9 @@ class RunConfig:
         relative_to = self.optimizer.relative_to
         is_right = relative_to == "state" or not is_field
         check_setting("relative_to", relative_to, is_right, "state in the field phase")
+        if self.task.normalise == "points":
+            predict = self.task.predict
+            check_setting("predict", predict, predict == "state", "state with --normalise points")
         if self.optimizer.freeze is not None:
             self._check_frozen()
 
@@ -293,6 +298,8 @@ def _paper_sizes(model: str, benchmark: str | None) -> dict[str, int]:
         return {}
     from gpo.model.presets import PRESETS
 
+    if benchmark in DATA_SETS:
+        benchmark = DATA_SETS[benchmark].sizes or benchmark
     if benchmark not in PRESETS:
         return {}
     if not MODELS[model].is_operator:

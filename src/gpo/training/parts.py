@@ -31,7 +31,7 @@ class DataConfig:
     data: Annotated[
         str | tuple[str, ...] | None, arg(metavar="PATH [PATH ...]", help_behavior_hint="")
     ] = None
-    """Your data: files, folders or patterns such as 'runs/*.nc'."""
+    """Files, folders or patterns of your data, such as 'runs/*.nc'."""
     var: Annotated[
         tuple[str, ...],
         arg(metavar="VAR [VAR ...]", help_behavior_hint="(default: all on the same grid)"),
@@ -45,6 +45,10 @@ class DataConfig:
     """Coordinate variables, if not recognised, such as node_x node_y."""
     periodic: Annotated[tuple[str, ...], arg(metavar="AXIS [...]", help_behavior_hint="")] = ()
     """Periodic axes, if the file does not declare them, such as x y."""
+    mask: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
+    """Use only points where this variable is not zero, or 'lsm<0.5' holds."""
+    mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
+    """File with the variable of --mask at the points of the data."""
     validation_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
     """Start date (or time) of the validation period; needs --test-from."""
     test_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
@@ -61,6 +65,8 @@ class DataConfig:
         check_setting(
             "var", " ".join(self.var), len({*self.var}) == len(self.var), "named once each"
         )
+        is_whole = self.mask_from is None or self.mask is not None
+        check_setting("mask_from", self.mask_from, is_whole, "given with mask")
         check_setting("coarsen", self.coarsen, self.coarsen >= 1, "at least 1")
         if isinstance(self.data, tuple) and len(self.data) == 1:
             object.__setattr__(self, "data", self.data[0])
@@ -82,6 +88,8 @@ class TaskConfig:
     """Time steps from the last input frame to the target."""
     predict: Annotated[Literal["state", "increment"], NAME] = "increment"
     """Model output: state, or increment over the last frame (static maps: over the mean)."""
+    normalise: Annotated[Literal["variables", "points"], NAME] = "variables"
+    """Mean and standard deviation of fields: per variable, or at each point."""
     non_negative: Annotated[tuple[str, ...], arg(metavar="VAR", help_behavior_hint="")] = ()
     """Outputs bounded below by zero, such as rain."""
     phase: Annotated[Phase, NAME] = "operator"
@@ -98,7 +106,7 @@ class ModelConfig:
     """Model and its architecture."""
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
-    """gpo, gpo-paper or a baseline; each has a --help."""
+    """Model: gpo, gpo-paper or a baseline; each has its own --help."""
     config: Annotated[Any, arg(name="")] = None
     """Configuration of this model (None: its defaults)."""
 

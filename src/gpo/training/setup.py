@@ -55,12 +55,30 @@ def new_forecaster(
     data: Trajectories | StaticMaps, split: Split[Any], config: RunConfig, *, is_quiet: bool = True
 ) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
-    means = None
-    if isinstance(data, StaticMaps) and config.task.predict == "increment":
-        means = SiteMeans.of(data, split.training)
+    means = _pointwise(data, split, config)
     task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
     channels = task.history * len(task.inputs), len(task.outputs)
     return Forecaster(new_model(config, make_problem(*channels, geometry)), task, means)
+
+
+def _pointwise(
+    data: Trajectories | StaticMaps, split: Split[Any], config: RunConfig
+) -> SiteMeans | None:
+    """Returns pointwise statistics where a run has them."""
+    is_pointwise = config.task.normalise == "points"
+    if isinstance(data, StaticMaps):
+        if is_pointwise:
+            raise ValueError(
+                f"`normalise` must be variables, got points: {data.source} holds static maps, whose "
+                "means are pointwise with --predict increment."
+            )
+        return SiteMeans.of(data, split.training) if config.task.predict == "increment" else None
+    if not is_pointwise:
+        return None
+    forcings = Normalizer(np.zeros(0), np.ones(0))
+    if data.known:
+        forcings = forcing_statistics(data, split.training)
+    return SiteMeans.of_series(data, split.training, forcings)
 
 
 def make_problem(in_channels: int, out_channels: int, geometry: Geometry) -> Problem:

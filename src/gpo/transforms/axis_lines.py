@@ -24,7 +24,7 @@ def lines_in_order(along: Float[Tensor, " points"]) -> Int[Tensor, " points"]:
 
     Latitudes from north to south and longitudes from 0 to 360 degrees are in order then too.
     """
-    lines, places = ascending_lines(along)
-    first = torch.full_like(lines[: len(places)], len(lines))
+    lines, coords = ascending_lines(along)
+    first = torch.full_like(lines[: len(coords)], len(lines))
     first.scatter_reduce_(0, lines, torch.arange(len(lines), device=lines.device), "amin")
     return first.argsort().argsort()[lines]

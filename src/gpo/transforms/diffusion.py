@@ -275,6 +275,24 @@ class AxisDiffusion:
         widest = float(variance.detach().max().clamp_min(0).sqrt())
         return HALO_SCALES * widest / self.gap + HALO_NODES
 
+    def apply(
+        self,
+        variance: Float[Tensor, " gaussians"],
+        lines: Float[Tensor, "gaussians before nodes after"],
+    ) -> Float[Tensor, "gaussians before nodes after"]:
+        r"""Returns $e^{vL/2}c$ of every line."""
+        windows = self.windows(variance)
+        return windows.apply(windows.matrices(variance).to(lines.dtype), lines)
+
+    def apply_transposed(
+        self,
+        variance: Float[Tensor, " gaussians"],
+        lines: Float[Tensor, "gaussians before nodes after"],
+    ) -> Float[Tensor, "gaussians before nodes after"]:
+        """Returns the same with the transposed matrices."""
+        windows = self.windows(variance)
+        return windows.apply_transposed(windows.matrices(variance).to(lines.dtype), lines)
+
     def inner(
         self,
         left: Float[Tensor, "gaussians before nodes after"],

@@ -276,8 +276,8 @@ class GlobeSmoothing(AbstractSmoothing):
         """Returns the gradients of the field and of the variances, particle by particle."""
         caps, windows = self._parts(variance)
         found = [
-            self._backward(*one, caps, windows)
-            for one in zip(grad, kept, variance.flatten(), strict=True)
+            self._backward(*parts, caps, windows)
+            for parts in zip(grad, kept, variance.flatten(), strict=True)
         ]
         by_field, by_variance = zip(*found, strict=True)
         whole = by_field[0].unsqueeze(0) if len(found) == 1 else torch.stack(by_field)

@@ -77,30 +77,30 @@ class LatticeAxis:
         return torch.cat([before, self.nodes, after])
 
     def locate(
-        self, places: Float[Tensor, "*points"]
+        self, coords: Float[Tensor, "*points"]
     ) -> tuple[Int[Tensor, "*points"], Float[Tensor, "*points"]]:
         """Returns the cell of every position and the fraction along the cell."""
-        origin = torch.zeros_like(places, dtype=torch.int32)
-        offset = places.double() - self.nodes[0]
+        origin = torch.zeros_like(coords, dtype=torch.int32)
+        offset = coords.double() - self.nodes[0]
         cells, fractions = self.advance(origin, torch.zeros_like(offset), offset)
         # A point that lies on a node up to rounding lies there exactly.
         nearest, _ = self.resolve(cells + fractions.round().to(torch.int32))
-        distance = places.double() - self.nodes[nearest.long()]
+        distance = coords.double() - self.nodes[nearest.long()]
         if self.is_periodic:
             distance, cells = distance - distance.round(), cells.remainder(self.count)
-        is_node = distance.abs() < NODE_TOLERANCE * torch.finfo(places.dtype).eps
+        is_node = distance.abs() < NODE_TOLERANCE * torch.finfo(coords.dtype).eps
         cells, fractions = (
             torch.where(is_node, nearest, cells),
             torch.where(is_node, 0.0, fractions),
         )
-        return cells, fractions.to(places)
+        return cells, fractions.to(coords)
 
     def advance(
         self,
-        cells: Int[Tensor, "*#places"],
-        fractions: Float[Tensor, "*#places"],
-        offset: Float[Tensor, "*places"],
-    ) -> tuple[Int[Tensor, "*places"], Float[Tensor, "*places"]]:
+        cells: Int[Tensor, "*#points"],
+        fractions: Float[Tensor, "*#points"],
+        offset: Float[Tensor, "*points"],
+    ) -> tuple[Int[Tensor, "*points"], Float[Tensor, "*points"]]:
         """Returns cell and fraction after a displacement; `resolve` maps cells to nodes."""
         if self.spacing is not None:
             moved = fractions + offset / self.spacing
@@ -108,16 +108,16 @@ class LatticeAxis:
             return cells + steps.to(torch.int32), moved - steps
         line = self.line.to(offset)
         begin = (cells.long() + 1).clamp(0, self.count)
-        places = line[begin] + fractions * (line[begin + 1] - line[begin]) + offset
-        turns = torch.zeros_like(places)
+        coords = line[begin] + fractions * (line[begin + 1] - line[begin]) + offset
+        turns = torch.zeros_like(coords)
         if self.is_periodic:
-            turns = (places.detach() - line[1]).floor()
-        found = torch.searchsorted(line, (places.detach() - turns).contiguous(), right=True) - 1
+            turns = (coords.detach() - line[1]).floor()
+        found = torch.searchsorted(line, (coords.detach() - turns).contiguous(), right=True) - 1
         found = found.clamp(0, self.count)
-        between = (places - turns - line[found]) / (line[found + 1] - line[found])
+        between = (coords - turns - line[found]) / (line[found + 1] - line[found])
         return (found - 1 + self.count * turns.long()).to(torch.int32), between
 
-    def resolve(self, node: Int[Tensor, "*places"]) -> tuple[Tensor, Tensor | None]:
+    def resolve(self, node: Int[Tensor, "*points"]) -> tuple[Tensor, Tensor | None]:
         """Maps node numbers beyond the ends to nodes, and tells which lie across a pole."""
         if self.is_periodic:
             return node.remainder(self.count), None
@@ -166,12 +166,10 @@ class Lattice:
         return [math.radians(height) * gaps[0], math.radians(width) * gaps[1]]
 
     def interpolate(
-        self, content: Float[Tensor, "points batch channels"]
+        self, field: Float[Tensor, "points batch channels"]
     ) -> Float[Tensor, "nodes batch channels"]:
         """Interpolates a field from the sites onto all nodes."""
-        return (
-            content if self.stencil is None else self.stencil.interpolate(content, self.num_nodes)
-        )
+        return field if self.stencil is None else self.stencil.interpolate(field, self.num_nodes)
 
     def smooth(
         self,
@@ -364,10 +362,10 @@ def _mean_gap(nodes: Tensor) -> float:
 
 
 def great_circle(
-    latitude: Float[Tensor, "*#places"],
-    east: Float[Tensor, "*places"],
-    north: Float[Tensor, "*places"],
-) -> tuple[Float[Tensor, "*places"], Float[Tensor, "*places"]]:
+    latitude: Float[Tensor, "*#points"],
+    east: Float[Tensor, "*points"],
+    north: Float[Tensor, "*points"],
+) -> tuple[Float[Tensor, "*points"], Float[Tensor, "*points"]]:
     """Returns the change of latitude and longitude along a great circle, in radians.
 
     Args:

@@ -53,12 +53,12 @@ def fit_lattice(
     if shard.is_whole:
         return _fit_lattice(waves, num_nodes, coords, positions, is_active)
     starts = shard.starts(positions.shape[1])
-    mine = slice(*starts[shard.rank : shard.rank + 2])
+    own = slice(*starts[shard.rank : shard.rank + 2])
     everywhere = (shard.gathered(part, 1) for part in (coords, positions, is_active))
     points = _fit_lattice(waves, num_nodes, *everywhere)
     if points.lattice.stencil is None:
-        return points[mine]
-    return replace(points[mine], lattice=points.lattice.part(mine))
+        return points[own]
+    return replace(points[own], lattice=points.lattice.part(own))
 
 
 def _fit_lattice(
@@ -96,9 +96,9 @@ def _is_whole_grid(positions: Float[Tensor, "sets points axes"]) -> bool:
     """Returns whether the sites of every set, masked ones too, are all nodes of one tensor grid."""
     number, num_nodes = torch.zeros_like(positions[..., 0], dtype=torch.long), 1
     for along in positions.unbind(-1):
-        lines, places = ascending_lines(along.flatten())
-        number = number * len(places) + lines.view_as(number)
-        num_nodes *= len(places)
+        lines, coords = ascending_lines(along.flatten())
+        number = number * len(coords) + lines.view_as(number)
+        num_nodes *= len(coords)
     if num_nodes != positions.shape[1]:
         return False
     return bool((number.sort(1).values == torch.arange(num_nodes, device=number.device)).all())
@@ -128,22 +128,22 @@ def _with_gaps(
         return lattice
     nodes = torch.cartesian_prod(*(axis.nodes.cpu() for axis in lattice.axes))
     lengths, periodic = np.array(_lengths(waves)), np.array(waves.periods) == 1
-    places = _within(nodes.reshape(num_nodes, -1).numpy(), periodic) * lengths
+    coords = _within(nodes.reshape(num_nodes, -1).numpy(), periodic) * lengths
     is_masked = _at_nodes(lattice.axes, masked)
-    found = [
-        gap_weights(places, np.where(periodic, lengths, 0.0), one.cpu().numpy(), is_masked)
-        for one in sites
+    gap_fits = [
+        gap_weights(coords, np.where(periodic, lengths, 0.0), nodes_sites.cpu().numpy(), is_masked)
+        for nodes_sites in sites
     ]
     # For every node, first its own site; `known` tells which nodes have a value before smoothing.
-    taps = max(one.sites.shape[1] for one in found)
+    taps = max(fit.sites.shape[1] for fit in gap_fits)
     index, known = sites.new_zeros(num_sets, num_nodes, taps), is_site.clone()
     coefficients = positions.new_zeros(num_sets, num_nodes, taps)
     index[..., 0], coefficients[..., 0] = sites, 1
-    for number, (has_site, one) in enumerate(zip(is_site, found, strict=True)):
-        missing, count = (~has_site).nonzero().flatten(), one.sites.shape[1]
-        index[number, missing, :count] = one.sites.to(device)
-        coefficients[number, missing, :count] = one.weights.to(coefficients)
-        known[number, missing] = one.is_gap.to(device)
+    for number, (has_site, fit) in enumerate(zip(is_site, gap_fits, strict=True)):
+        missing, count = (~has_site).nonzero().flatten(), fit.sites.shape[1]
+        index[number, missing, :count] = fit.sites.to(device)
+        coefficients[number, missing, :count] = fit.weights.to(coefficients)
+        known[number, missing] = fit.is_gap.to(device)
     whole = NodeStencil(index, coefficients)
     stencil, mask, gaps = whole, None, None
     if num_sets == 1:
@@ -198,8 +198,8 @@ def _between_nodes(
     coefficients = torch.where(known.unsqueeze(-1), first, whole.coefficients)
     if num_sets > 1:
         return NodeStencil(rows, coefficients)
-    made = (~known[0]).nonzero().flatten()
-    return NodeStencil(rows[:, made], coefficients[:, made], made)
+    interpolated = (~known[0]).nonzero().flatten()
+    return NodeStencil(rows[:, interpolated], coefficients[:, interpolated], interpolated)
 
 
 def _smoothing(axes: tuple[LatticeAxis, ...], region: Region | None) -> AbstractSmoothing:
@@ -308,10 +308,10 @@ def _interpolation(
     periods = np.where(periodic, lengths, 0.0)
     rows: list[np.ndarray] = []
     parts: list[np.ndarray] = []
-    for places, counts in zip(known, is_active.cpu().numpy(), strict=True):
+    for coords, counts in zip(known, is_active.cpu().numpy(), strict=True):
         sites = np.flatnonzero(counts)
-        sites = sites[np.unique(places[sites], axis=0, return_index=True)[1]]
-        chosen, weights = interpolate_between(targets * lengths, places[sites] * lengths, periods)
+        sites = sites[np.unique(coords[sites], axis=0, return_index=True)[1]]
+        chosen, weights = interpolate_between(targets * lengths, coords[sites] * lengths, periods)
         rows.append(sites[chosen])
         parts.append(weights)
     device = is_active.device
@@ -321,9 +321,9 @@ def _interpolation(
     )
 
 
-def _within(places: np.ndarray, periodic: np.ndarray) -> np.ndarray:
+def _within(coords: np.ndarray, periodic: np.ndarray) -> np.ndarray:
     """Wraps positions along periodic axes into [0, 1)."""
-    return np.where(periodic, places - np.floor(places), places)
+    return np.where(periodic, coords - np.floor(coords), coords)
 
 
 def interpolate_between(

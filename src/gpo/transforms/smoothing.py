@@ -92,9 +92,7 @@ class BoxSmoothing(AbstractSmoothing):
         """Returns the smoothed field."""
         shape = field.shape
         for number, axis in enumerate(self.axes):
-            windows = axis.windows(variance[:, number])
-            matrices = windows.matrices(variance[:, number]).to(field.dtype)
-            field = windows.apply(matrices, _lines(field, shape, number))
+            field = axis.apply(variance[:, number], _lines(field, shape, number))
         return field.reshape(shape)
 
     def backward(
@@ -107,9 +105,7 @@ class BoxSmoothing(AbstractSmoothing):
             for number, axis in enumerate(self.axes)
         ]
         for number, axis in reversed([*enumerate(self.axes)]):
-            windows = axis.windows(variance[:, number])
-            matrices = windows.matrices(variance[:, number]).to(grad.dtype)
-            grad = windows.apply_transposed(matrices, _lines(grad, shape, number))
+            grad = axis.apply_transposed(variance[:, number], _lines(grad, shape, number))
         return grad.reshape(shape), torch.stack(rates, -1)
 
     def lines(self, variance: Float[Tensor, "gaussians axes"]) -> int:
@@ -128,7 +124,7 @@ def _lines(
 
 
 def smoothed(
-    content: Float[Tensor, "nodes batch channels"],
+    features: Float[Tensor, "nodes batch channels"],
     smoothing: AbstractSmoothing,
     scales: Float[Tensor, "gaussians axes"],
     mask: Float[Tensor, "nodes sets 1"] | None = None,
@@ -136,7 +132,7 @@ def smoothed(
     """Returns a field whose channels are smoothed by the Gaussians of the particles they belong to.
 
     Args:
-        content: The field on the nodes; its channels are divided among the particles.
+        features: The field on the nodes; its channels are divided among the particles.
         smoothing: Of the lattice.
         scales: Of all particles, in units of the axes; on a sphere in radii.
         mask: One at active nodes, zero at others, whose values are not used; None without any.
@@ -144,22 +140,22 @@ def smoothed(
     """
     variance = smoothing.variance(scales)
     if mask is None:
-        return _apply(content, smoothing, variance)
-    total = _apply(mask.expand(-1, -1, len(scales)).to(content), smoothing, variance)
+        return _apply(features, smoothing, variance)
+    total = _apply(mask.expand(-1, -1, len(scales)).to(features), smoothing, variance)
     # Positive at every active node.
     total = torch.where(mask > 0, total, 1.0).unsqueeze(-1)
-    parts = _apply(content * mask, smoothing, variance).unflatten(-1, (len(scales), -1))
+    parts = _apply(features * mask, smoothing, variance).unflatten(-1, (len(scales), -1))
     return (parts / total).flatten(-2) * mask
 
 
-def _apply(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
+def _apply(features: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
-        return _smoothed(content, smoothing, variance)
-    return _Smoothed.apply(content, variance, smoothing)  # pyright: ignore[reportReturnType]
+        return _smoothed(features, smoothing, variance)
+    return _Smoothed.apply(features, variance, smoothing)  # pyright: ignore[reportReturnType]
 
 
-def _smoothed(content: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
-    part = content.unflatten(-1, (len(variance), -1))
+def _smoothed(features: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:
+    part = features.unflatten(-1, (len(variance), -1))
     field = smoothing.smooth(_by_gaussian(part, smoothing), variance)
     return _by_node(field, part.shape).flatten(-2)
 
@@ -172,22 +168,22 @@ class Portion:
     samples: slice
 
     def of(
-        self, content: Float[Tensor, "nodes batch channels"], count: int
+        self, features: Float[Tensor, "nodes batch channels"], count: int
     ) -> Float[Tensor, "nodes samples gaussians each"]:
         """Returns a view of this part of a field of `count` particles."""
-        return content.unflatten(-1, (count, -1))[:, self.samples, self.gaussians]
+        return features.unflatten(-1, (count, -1))[:, self.samples, self.gaussians]
 
 
-def _portions(content: Float[Tensor, "nodes batch channels"], count: int) -> list[Portion]:
+def _portions(features: Float[Tensor, "nodes batch channels"], count: int) -> list[Portion]:
     """Divides a field of `count` particles into parts, all of a particle one after the other."""
-    nodes, batch, channels = content.shape
-    most = portion_size(content.device)
-    if content.numel() <= most:
+    nodes, batch, channels = features.shape
+    most = portion_size(features.device)
+    if features.numel() <= most:
         return [Portion(slice(0, count), slice(0, batch))]
     samples = max(1, most // (nodes * (channels // count)))
     return [
-        Portion(slice(one, one + 1), slice(first, first + samples))
-        for one in range(count)
+        Portion(slice(number, number + 1), slice(first, first + samples))
+        for number in range(count)
         for first in range(0, batch, samples)
     ]
 
@@ -219,17 +215,17 @@ class _Smoothed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, content: Tensor, variance: Tensor, smoothing: AbstractSmoothing
+        ctx: Any, features: Tensor, variance: Tensor, smoothing: AbstractSmoothing
     ) -> Tensor:
         """Returns the smoothed field."""
-        with _full_precision(content):
-            result, count = torch.empty_like(content), len(variance)
-            for portion in _portions(content, count):
-                part = portion.of(content, count)
+        with _full_precision(features):
+            result, count = torch.empty_like(features), len(variance)
+            for portion in _portions(features, count):
+                part = portion.of(features, count)
                 field = smoothing.smooth(_by_gaussian(part, smoothing), variance[portion.gaussians])
                 portion.of(result, count).copy_(_by_node(field, part.shape))
         ctx.smoothing = smoothing
-        ctx.save_for_backward(result if smoothing.keeps_result else content, variance)
+        ctx.save_for_backward(result if smoothing.keeps_result else features, variance)
         return result
 
     @staticmethod
@@ -238,7 +234,7 @@ class _Smoothed(torch.autograd.Function):
         """Returns the gradients of the field and of the variances."""
         (kept, variance), smoothing = ctx.saved_tensors, ctx.smoothing
         count = len(variance)
-        by_content, by_variance = torch.empty_like(kept), torch.zeros_like(variance)
+        by_features, by_variance = torch.empty_like(kept), torch.zeros_like(variance)
         with _full_precision(kept):
             for portion in _portions(kept, count):
                 grad, field = (portion.of(whole, count) for whole in (grads[0], kept))
@@ -247,6 +243,6 @@ class _Smoothed(torch.autograd.Function):
                     _by_gaussian(field, smoothing),
                     variance[portion.gaussians],
                 )
-                portion.of(by_content, count).copy_(_by_node(by_field, grad.shape))
+                portion.of(by_features, count).copy_(_by_node(by_field, grad.shape))
                 by_variance[portion.gaussians] += rates.to(variance)
-        return by_content, by_variance, None
+        return by_features, by_variance, None

@@ -111,9 +111,9 @@ class Flower(AbstractBaseline):
     ) -> Float[Tensor, "batch points out_channels"]:
         """Returns the prediction; masked sites are zeros, and grid indices replace `coords`."""
         shape = self.problem.grid_shape
-        places = grid_places(shape, like=values)
-        places = places.expand(len(values), *places.shape[1:])
-        hidden = self.lift(torch.cat([to_grid(values, shape), places], dim=1))
+        unit_coords = grid_coords(shape, like=values)
+        unit_coords = unit_coords.expand(len(values), *unit_coords.shape[1:])
+        hidden = self.lift(torch.cat([to_grid(values, shape), unit_coords], dim=1))
         skips: list[Tensor] = []
         for block, down in zip(self.encoder, self.downs, strict=True):
             skips.append(hidden)
@@ -174,29 +174,29 @@ class Warp(nn.Module):
         # Half precision would lose fractions of a site.
         single = torch.promote_types(features.dtype, torch.float32)
         content, displacement = content.to(single), displacement.to(single)
-        places = (grid_places(shape, like=content) + displacement).movedim(1, -1)
-        samples = sample(content, places, self.is_periodic)
+        coords = (grid_coords(shape, like=content) + displacement).movedim(1, -1)
+        samples = sample(content, coords, self.is_periodic)
         return samples.unflatten(0, (-1, self.num_heads)).flatten(1, 2)
 
 
-def grid_places(grid_shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "1 axes *grid"]:
+def grid_coords(grid_shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "1 axes *grid"]:
     """Returns the place of every site along each axis, from -1 at the first to 1 at the last."""
     return 2 * index_coordinates(grid_shape, like) - 1
 
 
 def sample(
     content: Float[Tensor, "batch channels *grid"],
-    places: Float[Tensor, "batch *grid axes"],
+    coords: Float[Tensor, "batch *grid axes"],
     is_periodic: tuple[bool, ...],
 ) -> Float[Tensor, "batch channels *grid"]:
-    """Returns a field at other places by multilinear interpolation.
+    """Returns a field at other points by multilinear interpolation.
 
     Args:
         content: The field.
-        places: Places along each axis, -1 at the first site and 1 at the last one.
+        coords: Coordinates along each axis, -1 at the first site and 1 at the last one.
         is_periodic: Which axes are periodic; beyond the ends of the others the field is zero.
     """
-    sizes, axes = content.shape[2:], list(places.unbind(-1))
+    sizes, axes = content.shape[2:], list(coords.unbind(-1))
     for axis, size in enumerate(sizes):
         if is_periodic[axis]:
             # The first site follows the last one, where the place is 1.

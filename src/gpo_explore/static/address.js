@@ -45,7 +45,7 @@ const SETTINGS = {
   gaussian: integer(-1, (run) => (run.operator?.num_gaussians ?? 0) - 1),
   particleColour: oneOf("weight", "layer"),
   particleSize: { write: String, read: (text) => (Number(text) > 0 && Number(text) < 10 ? Number(text) : undefined) },
-  carrier: integer(0, (run) => (run.operator?.transports?.length ?? 0) * (run.operator?.num_gaussians ?? 0) - 1),
+  advector: integer(0, (run) => (run.operator?.transports?.length ?? 0) * (run.operator?.num_gaussians ?? 0) - 1),
   flowSpeed: integer(0, () => 4),
   tracers: points(16),
   fitsColours: flag,

@@ -45,15 +45,16 @@ function decodeIntegers(text, digits) {
 
 // Draws the coastlines inside the box of a picture; maps may start at any longitude.
 export function drawCoast(context, picture, lines) {
-  const { box } = picture.content;
+  const { box, geometry } = picture.content;
   const path = new Path2D();
-  for (const shift of [-360, 0, 360]) {
+  const margin = geometry.is_sphere ? 8 : (box.right - box.left) / 8;
+  for (const shift of geometry.is_sphere ? [-360, 0, 360] : [0]) {
     for (const line of lines) {
       let isDown = false;
       for (let n = 0; n < line.length; n += 2) {
         const longitude = line[n] + shift;
         // Includes points just outside the box, which are clipped.
-        const isVisible = longitude > box.left - 8 && longitude < box.right + 8 && line[n + 1] > box.bottom - 8 && line[n + 1] < box.top + 8;
+        const isVisible = longitude > box.left - margin && longitude < box.right + margin && line[n + 1] > box.bottom - margin && line[n + 1] < box.top + margin;
         if (!isVisible) {
           isDown = false;
           continue;

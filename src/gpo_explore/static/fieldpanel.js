@@ -86,9 +86,10 @@ export class FieldPanel {
 
   async loadCoast() {
     const { store } = this;
-    if (!store.geometry?.is_sphere || !store.showsCoast) return store.set({ coast: null });
+    const { coast } = store.run;
+    if (!store.geometry || !(store.geometry.is_sphere || coast.length) || !store.showsCoast) return store.set({ coast: null });
     try {
-      store.set({ coast: await coastlines() });
+      store.set({ coast: coast.length ? coast : await coastlines() });
     } catch (error) {
       showError("coast", error);
     }

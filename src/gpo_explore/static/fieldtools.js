@@ -27,7 +27,7 @@ export function setUpFieldTools(store, view) {
   checkbox(store, "show-windows", "showsWindows", reasons.modes);
   checkbox(store, "show-particles", "showsParticles", reasons.particles);
   checkbox(store, "show-coast", "showsCoast");
-  store.on(["geometry"], () => (element("coast-label").hidden = !store.geometry.is_sphere));
+  store.on(["geometry"], () => (element("coast-label").hidden = !store.geometry.is_sphere && !store.run.coast.length));
   setUpParticles(store, operator);
   setUpInputs(store);
 }

@@ -14,32 +14,32 @@ export class FlowNumbers {
     this.names = transports.flatMap((layer) =>
       Array.from({ length: count }, (_, n) => (transports.length > 1 ? `layer ${layer + 1}, ${n + 1}` : String(n + 1))));
     this.layers = transports.flatMap((layer) => Array(count).fill(layer));
-    const rows = this.names.map((name, carrier) => this.row(name, carrier));
-    element("carriers").replaceChildren(...rows);
-    element("carriers-velocity").hidden = !this.hasVelocity;
+    const rows = this.names.map((name, advector) => this.row(name, advector));
+    element("advectors").replaceChildren(...rows);
+    element("advectors-velocity").hidden = !this.hasVelocity;
     element("gauge").hidden = !this.hasVelocity;
     element("flow-words").hidden = element("numbers-title").hidden = !this.hasVelocity;
   }
 
   // Returns the name of a particle.
-  name(carrier) {
+  name(advector) {
     const { transports, num_gaussians: count } = this.store.run.operator;
-    return `particle ${(carrier % count) + 1}${transports.length > 1 ? ` of layer ${this.layers[carrier] + 1}` : ""}`;
+    return `particle ${(advector % count) + 1}${transports.length > 1 ? ` of layer ${this.layers[advector] + 1}` : ""}`;
   }
 
-  row(name, carrier) {
+  row(name, advector) {
     const button = make("button", { type: "button", textContent: name });
-    button.dataset.carrier = carrier;
+    button.dataset.advector = advector;
     button.setAttribute("aria-pressed", "false");
-    button.setAttribute("aria-label", `Stream ${this.name(carrier)}`);
-    button.addEventListener("click", () => this.store.set({ carrier }));
+    button.setAttribute("aria-label", `Stream ${this.name(advector)}`);
+    button.addEventListener("click", () => this.store.set({ advector }));
     return make("tr", {}, make("th", { scope: "row" }, button), ...Array.from({ length: this.hasVelocity ? 3 : 2 }, () => make("td", { textContent: MISSING })));
   }
 
   // Marks the shown particle.
-  mark(carrier) {
-    for (const button of element("carriers").querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", String(Number(button.dataset.carrier) === carrier));
+  mark(advector) {
+    for (const button of element("advectors").querySelectorAll("button")) {
+      button.setAttribute("aria-pressed", String(Number(button.dataset.advector) === advector));
     }
   }
 
@@ -50,7 +50,7 @@ export class FlowNumbers {
   }
 
   fill({ rows, best, num_examples: count, reason }, units) {
-    [...element("carriers").children].forEach((line, n) => {
+    [...element("advectors").children].forEach((line, n) => {
       const { rms_displacement: length, share: importance, velocity_correlation: own, low, high, other_examples: others } = rows[n];
       const cells = [format(Number((units.factor * length).toPrecision(2))), `${Math.round(100 * importance)} %`];
       if (this.hasVelocity) cells.push(own === null ? MISSING : signed(own));
@@ -63,7 +63,7 @@ export class FlowNumbers {
     const velocity = this.hasVelocity
       ? " Velocity: correlation with the true velocity; in small type, its range by chance (shifted fields), then with other examples."
       : ` ${reason ?? ""}`;
-    element("carriers-note").textContent =
+    element("advectors-note").textContent =
       `Over ${count} test example${count === 1 ? "" : "s"}. Length: RMS displacement per step${units.name ? `, ${units.name}` : ""}. Importance: fraction of the ` +
       `predicted change that is lost at zero displacement; the largest is bold.${velocity}`;
   }

@@ -41,7 +41,7 @@ export class FlowPanel {
     this.isStreaming = !this.reducedMotion.matches;
     this.setUpControls();
     store.on(["geometry"], () => this.arrange());
-    store.on(["example", "ablation", "carrier", "step"], () => this.loadSoon());
+    store.on(["example", "ablation", "advector", "step"], () => this.loadSoon());
     store.on(["tracers"], () => this.loadTracers());
     store.on(["variable", "box", "theme", "fitsColours", "isSmooth", "coast", "rollout", "frames"], () => this.draw());
     window.addEventListener("resize", () => this.arrange());
@@ -77,8 +77,8 @@ export class FlowPanel {
     return SPEEDS[this.store.flowSpeed];
   }
 
-  get carrier() {
-    return this.store.carrier ?? this.motion?.metadata.best ?? 0;
+  get advector() {
+    return this.store.advector ?? this.motion?.metadata.best ?? 0;
   }
 
   get isLine() {
@@ -154,12 +154,12 @@ export class FlowPanel {
       const { example } = store;
       const isNew = example !== this.example || store.ablation !== this.ablation;
       const step = isNew ? 1 : Math.min(store.step, this.numSteps);
-      const flow = await this.latest.flow.send({ example, ablation: ablationBody(store.ablation), carrier: this.carrier, step });
+      const flow = await this.latest.flow.send({ example, ablation: ablationBody(store.ablation), advector: this.advector, step });
       if (!flow) return;
       Object.assign(this, { flow, example, ablation: store.ablation, shownStep: step, numSteps: flow.metadata.num_steps });
       showError("flow", null);
       if (isNew && store.step > 1 && this.numSteps > 1) this.loadSoon();
-      if (isNew || this.carrier !== this.tracedCarrier) this.loadTracers();
+      if (isNew || this.advector !== this.tracedAdvector) this.loadTracers();
       if (!this.isPlaying) this.time = step;
       this.draw();
     } catch (error) {
@@ -173,14 +173,14 @@ export class FlowPanel {
     // An address may come from a run with another number of dimensions.
     const tracers = store.tracers.filter((point) => point.length === store.geometry.numAxes);
     const points = this.isLine ? this.diagram.starts() : tracers;
-    this.tracedCarrier = this.carrier;
+    this.tracedAdvector = this.advector;
     if (!points.length) {
       this.tracers = null;
       return this.draw();
     }
     element("tracer-words").textContent = "Advecting the tracers …";
     try {
-      const body = { example: store.example, ablation: ablationBody(store.ablation), carrier: this.carrier, points };
+      const body = { example: store.example, ablation: ablationBody(store.ablation), advector: this.advector, points };
       const answer = await this.latest.tracers.send(body);
       if (!answer) return;
       this.tracers = answer;
@@ -224,7 +224,7 @@ export class FlowPanel {
     const { store, flow } = this;
     if (!flow || !store.geometry || !store.frames) return;
     if (flow.arrays.model.shape[0] !== store.geometry.numSites) return;
-    this.numbers.mark(this.carrier);
+    this.numbers.mark(this.advector);
     this.numbers.show(this.motion.metadata, this.flow.metadata);
     describe(this);
     if (this.isLine) {

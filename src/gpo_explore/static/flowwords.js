@@ -11,7 +11,7 @@ const LINE = "In one dimension there are no streaks: time runs upwards, and ever
 
 const rounded = (value) => format(Number(value.toPrecision(2)));
 
-// Updates the texts of a panel: {store, flow, tracers, isLine, sides, numbers, carrier, shownStep, numSteps}
+// Updates the texts of a panel: {store, flow, tracers, isLine, sides, numbers, advector, shownStep, numSteps}
 export function describe(panel) {
   const { metadata } = panel.flow;
   const { labels, units } = metadata;
@@ -20,7 +20,7 @@ export function describe(panel) {
   element("flow-seen").textContent = panel.isLine ? LINE : `${STREAKS}${slice}`;
   const times = labels.length > 1 ? labels.join(" → ") : "";
   const size = (name) => `, ${rounded(metadata.rms[name])}${units === "°" ? "°" : units ? ` ${units}` : ""} per step`;
-  const particle = `${panel.numbers.name(panel.carrier)}${size("model")}`;
+  const particle = `${panel.numbers.name(panel.advector)}${size("model")}`;
   caption("flow", panel.isLine ? "Paths of tracers " : "Learned motion ", panel.isLine || !times ? particle : `${particle}, ${times}`);
   if (panel.sides.length > 1) caption("flow-true", "True flow ", `${metadata.known_by}${metadata.scaled ? "" : size("true")}`);
   const slider = element("flow-step");

@@ -26,7 +26,7 @@ function defaultSettings(run) {
     ablation: NO_ABLATION, example: 0, variable: 0, shown: "compare", given: isSeries(run) ? run.history - 1 : 0,
     tool: "ask", brush: 5, point: null, layer: run.operator?.num_layers ? 1 : 0, mode: null, partner: null, third: 0,
     step: 1, modesColour: "energy", showsWindows: false, showsParticles: false, showsCoast: run.is_earth,
-    carrier: null, flowSpeed: 2, tracers: [], gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
+    advector: null, flowSpeed: 2, tracers: [], gaussian: -1, particleColour: "weight", particleSize: null, fitsColours: true, isSmooth: true,
   };
 }
 

@@ -1,5 +1,7 @@
 """Files with lost bytes, messages or names are refused, not read as wrong values."""
 
+import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -290,3 +292,51 @@ def test_heaps_with_space_that_became_free_are_whole(tmp_path):
     with h5py.File(path) as file:
         assert file["names"][998] == b"m" * 14
         assert file["names"][3] == b"m" * 21
+
+
+def zarr_of_frames(path, zarr_format, *, consolidated=False):
+    """Writes a chunk per frame, with NaN where chunks are not stored."""
+    data = grid()
+    data["t2m"].encoding["_FillValue"] = np.float32(np.nan)
+    chunks = {"t2m": {"chunks": (1, *data["t2m"].shape[1:])}}
+    data.to_zarr(path, zarr_format=zarr_format, consolidated=consolidated, encoding=chunks)
+    return path, path / {2: "t2m/1.0.0", 3: "t2m/c/1/0/0"}[zarr_format]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ["x", "9.0.0", "1.0.0x", "0x1.0.0"])
+def test_a_chunk_of_another_name_does_not_read_as_missing(tmp_path, zarr_format, name):
+    path, chunk = zarr_of_frames(tmp_path / "a.zarr", zarr_format)
+    whole = open_data(path).frames(0)
+    chunk.rename(chunk.with_name(name))
+    with pytest.raises(DataError, match=f"{name}` is no chunk of `t2m`, which lacks 1 of them"):
+        open_data(path)
+    # Frames without any value are not stored, and other files may lie beside whole arrays.
+    chunk.with_name(name).unlink()
+    assert np.isnan(open_data(path).frames(0)).sum() == whole[0].size
+    (path / "lat/note.txt").write_text("hand-made")
+    open_data(path)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
+def test_an_array_that_only_the_consolidated_metadata_have_is_missed(tmp_path, zarr_format):
+    path, _ = zarr_of_frames(tmp_path / "a.zarr", zarr_format, consolidated=True)
+    open_data(path)
+    shutil.rmtree(path / "t2m")
+    with pytest.raises(DataError, match="`t2m` is listed in the consolidated metadata, but not"):
+        open_data(path)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_variable_whose_dimensions_are_misspelt_is_not_left_out(tmp_path, zarr_format):
+    path = tmp_path / "a.zarr"
+    data = grid()
+    data.assign(u=data["t2m"] + 1).to_zarr(path, zarr_format=zarr_format, consolidated=False)
+    file = path / {2: "u/.zattrs", 3: "u/zarr.json"}[zarr_format]
+    key = {2: "_ARRAY_DIMENSIONS", 3: "dimension_names"}[zarr_format]
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, key: ["tine", *content[key][1:]]}))
+    with pytest.raises(DataError, match=r"`u` has dimensions \(tine, .* others .* have \(time, "):
+        open_data(path)
+    assert open_data(path, ReadOptions(variables=("t2m",))).variables[0].name == "t2m"

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -130,8 +131,15 @@ def test_every_benchmark_of_the_paper_names_a_reader_we_have():
 
 
 def test_the_paper_preset_is_the_papers():
-    paper = solver_for("ns2d", "paper", {})
+    paper = solver_for("ns2d-1e-5", "paper", {})
     assert (paper.viscosity, paper.num_trajectories, paper.size) == (1e-5, 1200, 64)
+
+
+@pytest.mark.parametrize("preset", ["quick", "default", "paper"])
+def test_the_name_of_ns2d_decides_its_viscosity_and_the_preset_its_size(preset):
+    usual, thin = (solver_for(name, preset, {}) for name in ("ns2d", "ns2d-1e-5"))
+    assert (usual.viscosity, thin.viscosity) == (1e-4, 1e-5)
+    assert replace(thin, viscosity=1e-4) == usual
 
 
 def test_the_cache_folder_can_be_set(monkeypatch, tmp_path):

@@ -6,8 +6,8 @@ import pytest
 from scipy.special import sph_harm_y
 
 from gpo.data.geometry import Geometry
+from gpo.evaluation.flow import velocity
 from gpo.evaluation.spectrum import NoSpectrumError, spectra, spectral_errors
-from gpo.interpretation.flow import velocity
 
 
 def circle(size=64):

@@ -21,6 +21,8 @@ ALL = [(variant, sites, queries) for variant in VARIANTS for sites in SITES for 
 # sites with queries are exported to ONNX below.
 SAME = [("paper", sites, True) for sites in ("shuffled", "unstructured", "masked", "masked grid")]
 REST = [case for case in ALL if case not in FEW + SAME]
+# The paper's signed readout divides by sums near zero, which amplifies rounding a thousandfold.
+STABLE = {"waves": {}, "paper": {"readout": "softplus"}}
 
 WITHOUT_GPO = """
 import sys
@@ -82,7 +84,7 @@ def test_a_program_gives_the_predictions_of_the_model_in_any_batch_size(traced):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("variant", "sites", "has_queries"), REST)
 def test_so_it_does_on_sites_of_every_kind(variant, sites, has_queries):
-    case = make_case(variant, sites, has_queries=has_queries)
+    case = make_case(variant, sites, has_queries=has_queries, **STABLE[variant])
     check_predictions(case, export_program(case.fixed()))
 
 

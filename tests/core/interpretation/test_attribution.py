@@ -8,10 +8,10 @@ import torch
 
 from gpo import Ablation
 from gpo.data.geometry import Geometry
+from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation.attribution import attribute_change, best_of, describe_motion, shapley
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.displacements import Controls, importance, layer_displacements, replaced_by
-from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.results import Interpretation
 from gpo.model.scales import MULTILINEAR
 from tests.core.interpretation.readings import TORUS, series, untrained

@@ -6,9 +6,9 @@ import torch
 
 from gpo import Particles, Problem
 from gpo.data.geometry import Geometry
-from gpo.interpretation.derivatives import LocalFits
+from gpo.evaluation.derivatives import LocalFits
+from gpo.evaluation.flow import velocity
 from gpo.interpretation.displacements import displacements, has_moving_particles
-from gpo.interpretation.flow import velocity
 from gpo.interpretation.particle_fields import MotionFields
 from gpo.interpretation.structures import fraction_at_reach
 from gpo.numerics.footprints import tangent_frame

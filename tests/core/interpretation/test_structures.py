@@ -6,9 +6,9 @@ import torch
 
 from gpo import Domain, Particles
 from gpo.data.geometry import Geometry
+from gpo.evaluation.derivatives import LocalFits
 from gpo.forecast.examples import Example
 from gpo.interpretation.batches import Batch, make_batches
-from gpo.interpretation.derivatives import LocalFits
 from gpo.interpretation.particle_fields import ParticleFields
 from gpo.interpretation.structures import describe_structures
 from tests.core.interpretation.readings import series, untrained

@@ -10,9 +10,9 @@ import xarray as xr
 from gpo import Tracers
 from gpo.data.dataset import Trajectories, Variable
 from gpo.data.geometry import Geometry
+from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation import tracers
 from gpo.interpretation.displacements import displacements
-from gpo.interpretation.flow import FlowVariables
 from gpo.interpretation.tracers import follow_tracers
 from gpo.model.particles import Particles
 from gpo.numerics.domain import Domain

@@ -128,7 +128,7 @@ def test_the_basis_loss_ignores_the_size_of_both_bases():
     def halved(layer, particles):
         return replace(particles, weights=0.5 * particles.weights)
 
-    with tapped([Tap("particles", halved)]):
+    with tapped([Tap("encode", halved)]):
         after = basis_loss(model, values, target, coords)
     torch.testing.assert_close(after, before)
 

@@ -24,7 +24,6 @@ from gpo.model.decoder import Decoder
 from gpo.model.layer import AbstractLayer, Parts
 from gpo.model.model import build_model, load_model
 from gpo.model.registry import MODELS, listed_models
-from gpo.model.taps import tap
 from tests.conftest import random_points
 from tests.core.training.series import decaying_waves
 
@@ -62,7 +61,7 @@ class PointLift(AbstractLayer):
         embedded = self.domain.embed(points.coords)
         embedded = embedded.expand(len(points.values), -1, -1)
         lifted = self.linear(torch.cat([points.values, embedded], -1))
-        return tap("state", lifted.transpose(0, 1).contiguous())
+        return lifted.transpose(0, 1).contiguous()
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,10 @@ class MeanLayer(AbstractLayer):
         self.sizes = LayerSizes(config.width, 2 * config.width)
 
     def couple(self, state, sites):
-        return tap("mean", Mean(sites.sum(weighted, state)))
+        return Mean(sites.sum(weighted, state))
 
     def update(self, state, points, mean):
-        return tap("state", state + torch.tanh(self.linear(state) + mean.value))
+        return state + torch.tanh(self.linear(state) + mean.value)
 
 
 def weighted(state, points):

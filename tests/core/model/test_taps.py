@@ -7,41 +7,45 @@ import pytest
 import torch
 from torch import nn
 
+from gpo import Ablation
 from gpo.execution import execution
 from gpo.execution.recompute import Keeps
 from gpo.exporting.program import export_program
-from gpo.model.taps import NO_TAPS, Tap, active_taps, tap, tapped
+from gpo.model.taps import NO_TAPS, Tap, active_taps, tapped, tapped_layers
 from tests.conftest import DOMAINS, make_model
 from tests.core.exporting.cases import make_case
 
 TORUS = DOMAINS["torus"]
 NAMES = (
-    "values", "layer", "particles", "state", "windows", "modes", "displacement", "transport", "gate",
+    "values", "layer", "encode", "update", "test_functions", "modes", "displacement", "scales",
+    "contribution", "factors",
 )  # fmt: skip
 
 LIFT = {
-    "waves": [(-1, "layer"), (-1, "state")],
-    "paper": [(-1, "layer"), (-1, "particles"), (-1, "state")],
+    "waves": [(-1, "layer"), (-1, "update")],
+    "paper": [(-1, "layer"), (-1, "encode"), (-1, "update")],
 }
 AT_SITES = {
     "waves": [
         (-1, "values"), *LIFT["waves"],
-        (0, "layer"), (0, "modes"), (0, "gate"), (0, "state"),
-        (1, "layer"), (1, "modes"), (1, "displacement"), (1, "transport"), (1, "gate"), (1, "state"),
+        (0, "layer"), (0, "modes"), (0, "factors"), (0, "update"),
+        (1, "layer"), (1, "modes"), (1, "scales"),
+        (1, "displacement"), (1, "contribution"), (1, "factors"), (1, "update"),
     ],
     "paper": [
         (-1, "values"), *LIFT["paper"],
-        (0, "layer"), (0, "windows"), (0, "modes"), (0, "state"),
-        (1, "layer"), (1, "windows"), (1, "modes"), (1, "state"),
+        (0, "layer"), (0, "test_functions"), (0, "modes"), (0, "update"),
+        (1, "layer"), (1, "test_functions"), (1, "modes"), (1, "update"),
     ],
 }  # fmt: skip
 AT_QUERIES = {
     "waves": [
-        *LIFT["waves"], (0, "layer"), (0, "gate"), (0, "state"),
-        (1, "layer"), (1, "displacement"), (1, "transport"), (1, "gate"), (1, "state"),
+        *LIFT["waves"], (0, "layer"), (0, "factors"), (0, "update"),
+        (1, "layer"), (1, "displacement"), (1, "contribution"), (1, "factors"), (1, "update"),
     ],
     "paper": [
-        (-1, "layer"), (-1, "state"), (0, "layer"), (0, "state"), (1, "layer"), (1, "state"),
+        (-1, "layer"), (-1, "update"), (0, "layer"), (0, "test_functions"), (0, "update"),
+        (1, "layer"), (1, "test_functions"), (1, "update"),
     ],
 }  # fmt: skip
 
@@ -116,12 +120,12 @@ def test_a_tap_replaces_an_intermediate_in_its_layer_at_sites_and_at_queries(var
     for points in (None, queries, coords):
         states.clear()
         intact = predict(model, values, coords, weights, points)
-        with tapped([Tap("state", at_layer(1, doubled))]):
+        with tapped([Tap("update", at_layer(1, doubled))]):
             changed = predict(model, values, coords, weights, points)
         first, second = (tensor_of(state) for state in states)
         assert torch.equal(second, 2 * first)
         assert not torch.allclose(changed, intact)
-        with tapped([Tap("state", at_layer(7, doubled))]):
+        with tapped([Tap("update", at_layer(7, doubled))]):
             assert torch.equal(predict(model, values, coords, weights, points), intact)
 
 
@@ -130,7 +134,7 @@ def test_an_earlier_layer_is_another_change(variant):
     *inputs, _ = field_on_grid()
     outputs = []
     for number in (-1, 0, 1):
-        with tapped([Tap("state", at_layer(number, doubled))]):
+        with tapped([Tap("update", at_layer(number, doubled))]):
             outputs.append(predict(model, *inputs))
     assert not torch.allclose(outputs[0], outputs[1])
     assert not torch.allclose(outputs[1], outputs[2])
@@ -142,7 +146,7 @@ def test_a_sited_query_has_the_same_tap_unless_the_tap_is_for_sites_alone():
     function = at_layer(1, torch.zeros_like)
     intact = predict(model, values, coords, weights)
     for at_queries in (True, False):
-        with tapped([Tap("gate", function, at_queries)]):
+        with tapped([Tap("factors", function, at_queries)]):
             at_sites = predict(model, values, coords, weights)
             queried = predict(model, values, coords, weights, coords)
         assert not torch.allclose(at_sites, intact)
@@ -154,9 +158,9 @@ def test_taps_are_applied_in_their_order_and_outer_ones_first():
     with tapped([Tap("x", lambda layer, value: value + 1)]):
         twice = [Tap("x", lambda layer, value: 2 * value), Tap("y", lambda layer, value: 0)]
         with tapped(twice):
-            assert tap("x", 3) == 8
-        assert tap("x", 3) == 4
-    assert tap("x", 3) == 3
+            assert active_taps()("x", 3, 0) == 8
+        assert active_taps()("x", 3, 0) == 4
+    assert active_taps()("x", 3, 0) == 3
 
 
 def test_taps_are_restored_after_the_block_and_after_errors(variant):
@@ -167,10 +171,10 @@ def test_taps_are_restored_after_the_block_and_after_errors(variant):
     def fail(layer, value):
         raise KeyError("tap")
 
-    with tapped([Tap("state", at_layer(0, doubled))]):
+    with tapped([Tap("update", at_layer(0, doubled))]):
         predict(model, *inputs)
     assert active_taps() is NO_TAPS
-    for name in ("values", "layer", "modes", "state"):
+    for name in ("values", "layer", "modes", "update"):
         with pytest.raises(KeyError, match="tap"), tapped([Tap(name, fail)]):
             predict(model, *inputs, queries)
         assert active_taps() is NO_TAPS
@@ -195,9 +199,9 @@ def test_taps_act_again_where_the_backward_pass_computes_again(variant, keeps, m
     model = make_model(TORUS, variant=variant, num_waves=2)
     values, coords, weights, _ = field_on_grid()
     scale = torch.tensor(1.5, dtype=torch.double)
-    modes = {"waves": "gate", "paper": "windows"}
+    modes = {"waves": "factors", "paper": "test_functions"}
     taps = [
-        Tap("state", at_layer(0, doubled)),
+        Tap("update", at_layer(0, doubled)),
         Tap(modes[variant], at_layer(1, lambda value: scale * value)),
     ]
 
@@ -227,7 +231,7 @@ def test_taps_of_one_thread_do_not_reach_another():
     is_tapped, is_done, outputs = threading.Event(), threading.Event(), {}
 
     def tapping():
-        with tapped([Tap("state", at_layer(0, doubled))]):
+        with tapped([Tap("update", at_layer(0, doubled))]):
             is_tapped.set()
             assert is_done.wait(60)
             outputs["tapped"] = predict(model, *inputs)
@@ -259,7 +263,7 @@ def test_values_hold_all_sites_where_a_tap_needs_them(variant, needs_all_sites):
         counts.append(len(tensor_of(state)))
         return state
 
-    with tapped([Tap("state", note)], needs_all_sites=needs_all_sites):
+    with tapped([Tap("update", note)], needs_all_sites=needs_all_sites):
         predict(model, values, coords, weights)
     assert counts == [36] * 3 if needs_all_sites else counts == [12] * 9
 
@@ -271,7 +275,7 @@ def test_an_exported_program_has_no_trace_of_taps(variant, has_queries):
     case = make_case(variant, "torus", has_queries=has_queries)
     plain = export_program(case.fixed())
     calls = []
-    with tapped([*recording(calls), Tap("state", lambda layer, value: doubled(value))]):
+    with tapped([*recording(calls), Tap("update", lambda layer, value: doubled(value))]):
         program = export_program(case.fixed())
     # The geometry of fixed sites is found before the program is traced.
     assert {name for _, name in calls} <= {"values"}
@@ -281,19 +285,78 @@ def test_an_exported_program_has_no_trace_of_taps(variant, has_queries):
     assert torch.equal(program.module()(frames), plain.module()(frames))
 
 
+def test_layers_are_as_they_were_where_no_tap_is_active(variant):
+    model = make_model(TORUS, variant=variant, num_waves=2)
+    layers = [model.lift, *model.layers]
+    before = [dict(vars(layer)) for layer in layers]
+    assert tapped_layers(layers) is layers
+    with tapped(recording([])):
+        copies = list(tapped_layers(layers))
+    for layer, copied, attributes in zip(layers, copies, before, strict=True):
+        assert vars(layer) == attributes
+        assert all(
+            one is other for one, other in zip(layer.parameters(), copied.parameters(), strict=True)
+        )
+
+
+class Doubling(nn.Module):
+    """A layer of another package, with a module in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Halving()
+
+    def update(self, state):
+        return self.twice(self.inner.halves(state))
+
+    def twice(self, state):
+        return 2 * state
+
+
+class Halving(nn.Module):
+    def halves(self, state):
+        return state / 2
+
+    def update(self, state):
+        raise AssertionError(f"a layer's own method of this name was expected, got {state}")
+
+
+def test_a_tap_is_on_any_method_of_a_layer_or_else_of_a_module_in_it():
+    add = lambda layer, value: value + 1  # noqa: E731
+    expected = {"halves": 10.0, "twice": 9.0, "update": 9.0, "missing": 8.0}
+    for name, value in expected.items():
+        with tapped([Tap(name, add)]):
+            (layer,) = tapped_layers([Doubling()])
+        assert layer.update(torch.tensor(8.0)).item() == value
+
+
 @pytest.mark.usefixtures("untyped")
 def test_a_graph_of_torch_has_no_trace_of_taps():
-    class Tapped(nn.Module):
-        def forward(self, values):
-            return tap("state", tap("values", values).sin()).cos()
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Doubling()])
 
-    class Plain(nn.Module):
         def forward(self, values):
-            return values.sin().cos()
+            for layer in tapped_layers(list(self.layers)):
+                values = layer.update(values)
+            return values
 
     values = (torch.randn(3),)
-    taps = [Tap(name, lambda layer, value: 2 * value) for name in ("state", "values")]
-    with tapped(taps):
-        active = torch.export.export(Tapped(), values)
-    graphs = [active, *(torch.export.export(module, values) for module in (Tapped(), Plain()))]
-    assert len({str(program.graph) for program in graphs}) == 1
+    plain = torch.export.export(Layers(), values)
+    with tapped([Tap("twice", lambda layer, value: 2 * value)]):
+        active = torch.export.export(Layers(), values)
+    assert str(active.graph) == str(plain.graph)
+
+
+def test_a_trace_has_the_scales_that_were_used():
+    model = make_model(TORUS, variant="waves", num_waves=2)
+    values, coords, weights, _ = field_on_grid()
+    ablation = Ablation(scaling=lambda layer, scales: torch.full_like(scales, layer + 1.0))
+    with ablation.applied(model):
+        particles = model.particles(values, coords, weights=weights)
+    for number, layer in zip(model.transports, particles, strict=True):
+        lengths = TORUS.unit_lengths(layer.scales)
+        torch.testing.assert_close(
+            layer.scales / lengths, torch.full_like(layer.scales, number + 1.0)
+        )

@@ -97,8 +97,8 @@ def test_a_trace_has_its_sites(variant):
 @pytest.mark.parametrize(
     ("variant", "names"),
     [
-        ("waves", {"token", "response", "scattered", "wave_vector", "guide"}),
-        ("paper", {"window", "token", "coupling", "coupled", "scattered"}),
+        ("waves", {"token", "response", "filtered", "wave_vector", "displacement_mode"}),
+        ("paper", {"window", "token", "coupling", "coupled", "filtered"}),
     ],
 )
 def test_a_file_describes_its_variables(tmp_path, variant, names):

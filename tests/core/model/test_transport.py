@@ -250,7 +250,7 @@ def sphere_operators(lattice):
 
 def smoothed_by_matrices(case, at_nodes):
     """The field on the nodes, smoothed by matrix exponentials of all of them at once."""
-    lattice, scales = case.lattice, case.layer.scales
+    lattice, scales = case.lattice, case.layer.scales()
     floors = torch.tensor(lattice.smoothing.gaps, dtype=DOUBLE) ** 2 / 6
     variances = (scales**2 - floors).clamp_min(0)
     parts = []
@@ -355,7 +355,7 @@ def test_linear_fields_are_sampled_exactly_on_grids(kind):
     positions = case.model.waves.positions(case.coords[None])[0]
     axis = 1 if kind == "uneven" else 0
     state = positions[:, axis, None, None].expand_as(case.state).contiguous()
-    assert case.layer.scales.max().item() > 1.2 * max(case.lattice.spacings)
+    assert case.layer.scales().max().item() > 1.2 * max(case.lattice.spacings)
     displacement = 0.3 * torch.tanh(case.displacement)
     inside = ((positions[:, None, None] - displacement)[..., axis] - 0.5).abs() <= 0.5
     source = case.layer.source.sum(0).unflatten(0, (3, -1))

@@ -275,7 +275,7 @@ def test_a_geometry_that_was_found_in_inference_mode_serves_in_training():
 def test_the_bounded_update_has_the_derivative_of_tanh():
     state, fields, out = (
         torch.randn(*shape, dtype=torch.double, requires_grad=True)
-        for shape in ((5, 3), (5, 6), (3, 3))
+        for shape in ((5, 2, 3), (5, 2, 6), (3, 3))
     )
     gate, carried = fields.chunk(2, dim=-1)
     expected = state + (torch.tanh(gate) * carried) @ out

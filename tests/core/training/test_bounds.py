@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpo.cli.describe import describe
-from gpo.data.summary import sign_notes
+from gpo.data.summary import value_notes
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.rollout import rollout
@@ -24,11 +24,11 @@ def rain():
 
 
 def test_a_variable_that_is_never_negative_is_noted_with_the_flag_that_bounds_it():
-    (note,) = sign_notes(rain())
+    (note,) = value_notes(rain())
     assert note == "b is never negative, but forecasts may be: --non-negative b bounds them"
     assert any(note in text for _, text in describe(rain()))
-    assert sign_notes(rain(), ["b"]) == []
-    assert sign_notes(decaying_waves()) == []
+    assert value_notes(rain(), ["b"]) == []
+    assert value_notes(decaying_waves()) == []
 
 
 def test_forecasts_of_a_bounded_variable_are_never_negative(tmp_path):

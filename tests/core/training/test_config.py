@@ -87,10 +87,11 @@ def test_the_paper_preset_is_the_papers_recipe():
 
 
 def test_the_paper_preset_keeps_the_sizes_of_a_benchmark_whose_data_are_in_a_file():
-    config = RunConfig.of(preset="paper", benchmark="ns2d", data="mine.mat")
-    sizes = config.model.config
-    assert (sizes.hidden_dim, sizes.num_layers, sizes.num_heads) == (128, 8, 8)
-    assert (config.name, config.data.data) == ("ns2d-gpo-paper-paper", "mine.mat")
+    for name in ("ns2d", "ns2d-1e-5"):
+        config = RunConfig.of(preset="paper", benchmark=name, data="mine.mat")
+        sizes = config.model.config
+        assert (sizes.hidden_dim, sizes.num_layers, sizes.num_heads) == (128, 8, 8)
+        assert (config.name, config.data.data) == (f"{name}-gpo-paper-paper", "mine.mat")
 
 
 FROZEN = {"data": "x", "model": "gpo-paper", "init": "field", "freeze": "field", "predict": "state"}

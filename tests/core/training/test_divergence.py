@@ -100,6 +100,7 @@ def test_best_weights_whose_loss_had_risen_already_are_not_returned_to():
     assert not watch.is_best_usable
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("optimizer", "ema", "batch"), [("muon", 0.0, 1), ("muon", 0.9, 1), ("adamw", 0.0, -1)]
 )
@@ -240,6 +241,7 @@ def test_a_range_test_needs_time_and_leaves_the_model_as_it_is():
     assert NUM_STEPS > 3
 
 
+@pytest.mark.thorough
 def test_a_rate_is_found_once_for_a_budget_and_never_where_it_is_given(tmp_path, monkeypatch):
     found = []
     monkeypatch.setattr(

@@ -33,6 +33,7 @@ def frozen(folder, **changes):
     return {**PAPER, "init": str(folder), "freeze": "field", **changes}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("changes", [{}, {"ema": 0.9}, {"optimizer": "muon"}], ids=str)
 def test_frozen_parts_do_not_change_by_a_bit_and_all_others_learn(tmp_path, field, changes):
     folder, learned = field
@@ -48,6 +49,7 @@ def test_frozen_parts_do_not_change_by_a_bit_and_all_others_learn(tmp_path, fiel
         assert name in learned or not torch.equal(value, start[name])
 
 
+@pytest.mark.thorough
 def test_all_parts_learn_where_nothing_is_frozen(tmp_path, field):
     folder, learned = field
     tuned = train_quietly(tmp_path, frozen(folder, freeze=None)).model.state_dict()
@@ -60,6 +62,7 @@ def test_a_field_that_does_not_fit_is_refused(tmp_path, field):
         train_quietly(tmp_path / "run", frozen(field[0], num_gaussians=6))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("phase", ["field", "operator"])
 def test_both_phases_go_on_after_a_kill_to_the_last_bit(tmp_path, monkeypatch, field, phase):
     settings = FIELD if phase == "field" else frozen(field[0])

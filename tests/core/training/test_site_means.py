@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.splits import split_samples
+from gpo.data.splits import split_samples, used_frames
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import FILE_NAME, SiteMeans
 from gpo.model.model import AbstractModel
+from gpo.model.problem import UnsupportedGeometryError
 from gpo.training.config import RunConfig
-from gpo.training.setup import new_forecaster
-from tests.core.training.series import equal_squares, squares
+from gpo.training.setup import new_forecaster, split_of
+from tests.core.training.series import decaying_waves, equal_squares, squares
 
 TINY = {"data": "maps", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
 
@@ -67,7 +68,7 @@ def test_the_means_are_kept_with_the_model(tmp_path):
 def test_other_sites_are_refused():
     _, _, forecaster = made()
     with pytest.raises(
-        ValueError, match="Maps must have 16 corresponding points, as in training, got 15"
+        ValueError, match="Fields must have 16 corresponding points, as in training, got 15"
     ):
         forecaster(torch.zeros(1, 1, 15, 1), torch.linspace(0, 1, 15)[:, None])
 
@@ -78,3 +79,48 @@ def test_maps_of_different_sites_and_predicted_states_have_one_mean_for_all_site
     assert SiteMeans.of(data, split.training) is None
     assert new_forecaster(data, split, RunConfig.of(**TINY)).input_mean.shape == (1,)
     assert made(predict="state")[2].input_mean.shape == (1,)
+
+
+POINTWISE = {"data": "waves", "model": "fno", "predict": "state", "normalise": "points"}
+
+
+def pointwise():
+    data, config = decaying_waves(), RunConfig.of(**POINTWISE)
+    split = split_of(data, config)
+    return data, split, new_forecaster(data, split, config).eval()
+
+
+def test_fields_have_mean_zero_and_variance_one_at_every_point_of_the_training_frames():
+    data, split, forecaster = pointwise()
+    used = used_frames(split.training)
+    frames = [data.frames(n, slice(t, t + 1)) for n, times in used.items() for t in times]
+    frames = torch.from_numpy(np.concatenate(frames))
+    seen = forecaster.normalised_input(frames[:, None]).double()
+    spread = frames.std(0, correction=0)
+    varies = spread > 1e-3 * spread.square().mean(0).sqrt()
+    assert varies.any()
+    torch.testing.assert_close(seen.mean(0), torch.zeros_like(spread), atol=1e-4, rtol=0)
+    ones = torch.ones_like(spread[varies])
+    torch.testing.assert_close(seen.std(0, correction=0)[varies], ones, atol=1e-3, rtol=0)
+    again = forecaster.denormalised(forecaster.normalised(frames))
+    torch.testing.assert_close(again, frames.double(), atol=1e-5, rtol=1e-5)
+
+
+def test_pointwise_statistics_are_kept_with_the_model_and_change_no_score(tmp_path):
+    data, split, forecaster = pointwise()
+    plain = RunConfig.of(**{**POINTWISE, "normalise": "variables"})
+    assert forecaster.task.output_std == new_forecaster(data, split, plain).task.output_std
+    forecaster.save(tmp_path)
+    again = Forecaster.load(tmp_path).eval()
+    frames = torch.from_numpy(data.frames(0, slice(0, 1)))[None].float()
+    coords = torch.from_numpy(data.geometry().coords).float()
+    assert torch.equal(again(frames, coords), forecaster(frames, coords))
+    with pytest.raises(UnsupportedGeometryError, match="corresponding points, as in training"):
+        again(frames[:, :, 1:], coords[1:])
+
+
+def test_pointwise_normalisation_of_increments_and_maps_is_refused():
+    with pytest.raises(ValueError, match="`predict` must be state with --normalise points"):
+        RunConfig.of(**{**POINTWISE, "predict": "increment"})
+    with pytest.raises(ValueError, match="holds static maps, whose means are pointwise"):
+        made(predict="state", normalise="points")

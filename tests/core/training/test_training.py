@@ -142,6 +142,7 @@ def test_frames_without_values_are_skipped_and_this_is_told(tmp_path, history):
     assert any("1 of " in event and "validation examples are left out" in event for event in events)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [1e3, 1e-3])
 def test_units_of_a_variable_do_not_decide_which_epoch_is_best(tmp_path, factor):
     values = np.stack([decaying_waves().fetch(n, slice(None)) for n in range(8)])
@@ -156,6 +157,7 @@ def test_units_of_a_variable_do_not_decide_which_epoch_is_best(tmp_path, factor)
     np.testing.assert_allclose(logs[3], logs[1], rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_weights(tmp_path):
     weights = []
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
@@ -187,6 +189,7 @@ def test_a_folder_of_another_run_or_of_anything_else_is_refused(tmp_path):
         Run(tmp_path / "letters").claim(RunConfig.of(**TINY))
 
 
+@pytest.mark.thorough
 def test_a_budget_of_cpu_seconds_ends_the_run(tmp_path, monkeypatch):
     """By a clock on which a step takes a quarter of a second, and nothing else any time."""
     steps = []

@@ -114,6 +114,9 @@ def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
         needed = sum(part.file_size for part in archive.zip.infolist())
         check_load(path, "file", needed, path.stat().st_size)
         for name in archive.files:
+            if archive.files.count(name) > 1:
+                problem = "is in the file more than once; keep one array of each name."
+                raise DataError(path, name, problem)
             try:
                 values = archive[name]
             except Exception as error:

@@ -28,6 +28,7 @@ from gpo.data.readers.cf_attributes import (
 from gpo.data.readers.cf_points import find_columns, has_columns, listed_points
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
 from gpo.data.readers.lazy import PERIODIC, SITE_DIMS
+from gpo.data.readers.map_projection import with_projection
 from gpo.data.readers.sites import weigh_by_areas
 from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.numerics.domain import Domain
@@ -281,10 +282,12 @@ def _projected_grid(
     time: str,
     positions: tuple[xr.DataArray, xr.DataArray] | None,
 ) -> Geometry:
-    """Returns the grid of a map projection, with geographic coordinates if the file has them."""
+    """Returns the grid of a map projection, with geographic coordinates if the file states them."""
     geometry = _flat_grid(path, dataset, dims)
-    if positions is None or len(dims) != 2:
+    if len(dims) != 2:
         return geometry
+    if positions is None:
+        return with_projection(dataset, dims, geometry)
     latitude, longitude = _site_degrees(path, positions, dims, time)
     return replace(geometry, projected_from=np.stack([longitude.ravel(), latitude.ravel()], -1))
 

@@ -2,7 +2,8 @@
 
 The metadata choose the codecs, which run code. Only codecs that compress or pack numbers and text
 are allowed, none that unpickles and no unknown one. Links that leave the folder and chunks that
-exceed the memory are rejected as well.
+exceed the memory are rejected as well, and so are stores from which an array or a chunk got lost
+under another name.
 """
 
 import json
@@ -67,6 +68,30 @@ class _Array:
     """Whether files are blosc blocks, which state their size."""
     is_filtered: bool = False
     """Whether filters may change the size of the values before compression."""
+    prefix: str = ""
+    """First letters of the names of all chunks."""
+    separator: str = "."
+    """Text between the numbers of a chunk in its name."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of files along each axis."""
+        pairs = zip(self.shape, self.file_shape, strict=True)
+        return tuple(-(-length // part) for length, part in pairs)
+
+    def is_chunk(self, name: str) -> bool:
+        """Returns whether a file, by its name below the folder of the array, is one of its chunks."""
+        if not name.startswith(self.prefix):
+            return False
+        numbers = name.removeprefix(self.prefix).split(self.separator)
+        if not self.shape:
+            return numbers == ([""] if self.prefix else ["0"])
+        if self.prefix:
+            numbers = numbers[1:]
+        return len(numbers) == len(self.grid) and all(
+            number.isdecimal() and int(number) < count
+            for number, count in zip(numbers, self.grid, strict=True)
+        )
 
 
 def is_zarr(folder: Path) -> bool:
@@ -76,6 +101,7 @@ def is_zarr(folder: Path) -> bool:
 
 def check_zarr(folder: Path) -> None:
     """Raises a `DataError` for a store that would run code, read other files or exhaust memory."""
+    _check_consolidated(folder)
     content: dict[Path, dict[str, int]] = {}
     declared = stored = 0
     for node, entry in _entries(folder):
@@ -94,6 +120,27 @@ def check_zarr(folder: Path) -> None:
             problem = "is a chunk without array metadata. Copy the store again."
             raise DataError(folder, name, problem)
     check_total(folder, declared, stored)
+
+
+def _check_consolidated(folder: Path) -> None:
+    """Raises a `DataError` for arrays that the consolidated metadata list but the store lacks."""
+    for file, suffix in ((folder / ".zmetadata", "/.zarray"), (folder / "zarr.json", "")):
+        try:
+            stored = json.loads(file.read_text(encoding="utf-8"))
+            listed = stored if suffix else stored["consolidated_metadata"]
+            names = [
+                name.removesuffix(suffix)
+                for name, part in listed["metadata"].items()
+                if (name.endswith(suffix) if suffix else part["node_type"] == "array")
+            ]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            # Consolidated metadata are optional, and nothing else in them is used.
+            continue
+        lost = [name for name in names if not (folder / name / (suffix[1:] or file.name)).is_file()]
+        if lost:
+            problem = "is listed in the consolidated metadata, but not in the store."
+            advice = "Copy the store again. If it was deleted: zarr.consolidate_metadata(PATH)."
+            raise DataError(folder, lost[0], f"{problem} {advice}")
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
@@ -156,10 +203,23 @@ def _check_array(folder: Path, node: Path, file: Path, files: Mapping[str, int])
     if array.itemsize is not None and largest > 1.25 * file_bytes + overhead:
         problem = f"has a chunk of {largest} bytes, which may hold {file_bytes} at most."
         raise DataError(folder, name, f"{problem} It may be damaged.")
+    _check_names(folder, node, array, files)
     if array.is_blosc:
         is_fixed = array.itemsize is not None and not array.is_filtered
         _check_blosc(folder, files, file_bytes if is_fixed else None)
     return math.prod(array.shape) * itemsize
+
+
+def _check_names(folder: Path, node: Path, array: _Array, files: Mapping[str, int]) -> None:
+    """Raises a `DataError` for a file that may be a missing chunk under another name."""
+    names = [Path(path).relative_to(node).as_posix() for path in files]
+    others = [name for name in names if not array.is_chunk(name) and not name.startswith(".")]
+    num_missing = math.prod(array.grid) - sum(map(array.is_chunk, names))
+    if others and num_missing > 0:
+        name = str((node / others[0]).relative_to(folder))
+        problem = f"is no chunk of `{node.relative_to(folder)}`, which lacks {num_missing} of them."
+        advice = "Copy the store again, or move this file elsewhere if it belongs to nothing."
+        raise DataError(folder, name, f"{problem} {advice}")
 
 
 def _check_blosc(folder: Path, files: Mapping[str, int], unpacked: int | None) -> None:
@@ -193,7 +253,9 @@ def _parse_format_2(folder: Path, name: str, metadata: Mapping[str, Any]) -> _Ar
         _check_no_objects(folder, name, settings, is_text)
     shape, chunk = _lengths(metadata["shape"]), _lengths(metadata["chunks"])
     itemsize = None if is_text else _dtype(metadata["dtype"]).itemsize
-    return _Array(shape, chunk, chunk, itemsize, ids[-1:] == ["blosc"], len(ids) > 1)
+    separator = str(metadata.get("dimension_separator", "."))
+    is_blosc = ids[-1:] == ["blosc"]
+    return _Array(shape, chunk, chunk, itemsize, is_blosc, len(ids) > 1, separator=separator or ".")
 
 
 def _parse_format_3(folder: Path, name: str, metadata: Mapping[str, Any]) -> _Array:
@@ -224,7 +286,14 @@ def _parse_format_3(folder: Path, name: str, metadata: Mapping[str, Any]) -> _Ar
             chunk = _lengths(settings["chunk_shape"])
             codecs += [*settings["codecs"], *settings.get("index_codecs", [])]
     shape, is_blosc = _lengths(metadata["shape"]), names[-1] in ("blosc", "numcodecs.blosc")
-    return _Array(shape, chunk, file_shape, _itemsize(kind), is_blosc, is_filtered)
+    names_of_chunks = metadata["chunk_key_encoding"]
+    is_default = names_of_chunks["name"] == "default"
+    settings = names_of_chunks.get("configuration") or {}
+    separator = str(settings.get("separator") or ("/" if is_default else "."))
+    prefix = "c" if is_default else ""
+    return _Array(
+        shape, chunk, file_shape, _itemsize(kind), is_blosc, is_filtered, prefix, separator
+    )
 
 
 def _lengths(values: Sequence[Any]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ fourth order in time.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -116,10 +116,13 @@ class NavierStokes2D(AbstractSolver):
 
 PRESETS = {
     "quick": NavierStokes2D(),
-    "default": NavierStokes2D(viscosity=1e-5, num_trajectories=240),
-    "paper": NavierStokes2D(viscosity=1e-5, num_trajectories=1200, refinement=4),
+    "default": NavierStokes2D(num_trajectories=240),
+    "paper": NavierStokes2D(num_trajectories=1200, refinement=4),
 }
-"""Sizes of `gpo data make ns2d`."""
+"""Sizes of `gpo data make ns2d`, at viscosity 1e-4."""
+
+THIN_PRESETS = {name: replace(solver, viscosity=1e-5) for name, solver in PRESETS.items()}
+"""Sizes of `gpo data make ns2d-1e-5`, at the viscosity of the paper."""
 
 
 def fno_forcing(

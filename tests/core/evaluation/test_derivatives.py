@@ -5,8 +5,8 @@ import pytest
 
 from gpo import Domain
 from gpo.data.geometry import Geometry
-from gpo.interpretation.derivatives import LocalFits
-from gpo.interpretation.flow import FlowVariables, vorticity
+from gpo.evaluation.derivatives import LocalFits
+from gpo.evaluation.flow import FlowVariables, vorticity
 
 random = np.random.default_rng(0)
 

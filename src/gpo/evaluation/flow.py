@@ -16,7 +16,7 @@ from jaxtyping import Float
 from gpo.data.dataset import StaticMaps, Trajectories, Variable
 from gpo.data.geometry import UPWARDS, Geometry
 from gpo.data.units import canonical, conversion
-from gpo.interpretation.derivatives import LocalFits
+from gpo.evaluation.derivatives import LocalFits
 
 VELOCITIES = (
     ("u", "v", "w"),

@@ -6,7 +6,7 @@ import torch
 
 from gpo.data.forcings import Variable
 from gpo.data.geometry import Geometry
-from gpo.interpretation.flow import FlowVariables, velocity
+from gpo.evaluation.flow import FlowVariables, velocity
 from tests.core.interpretation.readings import TORUS
 
 SQUARE = Geometry.unstructured(np.random.default_rng(0).random((30, 2)))

@@ -95,8 +95,8 @@ def nearest_sites(
     """Returns the distances and numbers of the nearest sites of every point, minimum image."""
     origin = np.where(domain.periodic, domain.lower, 0.0)
 
-    def wrapped(places: np.ndarray) -> np.ndarray:
-        return domain.wrap(torch.from_numpy(np.ascontiguousarray(places))).numpy() - origin
+    def wrapped(points: np.ndarray) -> np.ndarray:
+        return domain.wrap(torch.from_numpy(np.ascontiguousarray(points))).numpy() - origin
 
     lengths = np.subtract(domain.upper, domain.lower) * np.asarray(domain.periodic)
     tree = KDTree(wrapped(sites), boxsize=lengths if any(domain.periodic) else None)
