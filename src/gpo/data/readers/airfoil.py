@@ -15,10 +15,10 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
+from gpo.data.readers.array_files import map_npy
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.build import Reader
 from gpo.data.readers.lazy import INPUTS, SITE_DIMS, Key, lazy_variable
-from gpo.data.readers.npy import map_npy
 from gpo.data.readers.size_checks import check_regular
 
 X, Y, Q = NAMES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")

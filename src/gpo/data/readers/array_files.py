@@ -20,7 +20,6 @@ from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5, text_attribute
 from gpo.data.readers.lazy import Key
 from gpo.data.readers.matlab5 import load_matlab_5
-from gpo.data.readers.npy import map_npy
 from gpo.data.readers.size_checks import check_load
 from gpo.optional import MissingPackageError
 
@@ -191,3 +190,20 @@ def _check_real(path: Path, name: str, dtype: np.dtype) -> None:
         raise DataError(path, name, "is complex: save its real and imaginary parts as two arrays.")
     if dtype.kind not in "fiub":
         raise DataError(path, name, f"must hold real numbers, got entries of type {dtype}.")
+
+
+def map_npy(path: Path) -> Any:
+    """Returns the memory-mapped array of a file; raises a `ValueError` if its length is wrong.
+
+    The format has no checksum: inserted bytes would shift all values behind them, which only the
+    length reveals. Files that are not a single array are returned as NumPy opens them.
+    """
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(values, np.memmap):
+        size, expected = path.stat().st_size, values.offset + values.nbytes
+        if size != expected:
+            raise ValueError(
+                f"it has {size} bytes, its header says {expected}. It is damaged, or other arrays "
+                "follow the first: save each in a file of its own."
+            )
+    return values

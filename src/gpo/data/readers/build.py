@@ -4,19 +4,16 @@ Readers return an `xr.Dataset` of their layout, lazily; `build_data` makes of it
 trained on. Names and attributes follow the CF and UGRID conventions, and those of `lazy.py`.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import (
     DataError,
-    InputCandidate,
     RowReader,
     StaticMaps,
     Trajectories,
@@ -47,6 +44,13 @@ from gpo.data.readers.cf_times import (
     scalar_time,
     with_numeric_dates,
 )
+from gpo.data.readers.content import (
+    Content,
+    FrameReader,
+    SampleReader,
+    find_candidates,
+    searched_frames,
+)
 from gpo.data.readers.lazy import FIND_PERIODIC, INPUTS, NAME, REOPENED, SITE_DIMS
 from gpo.data.readers.plan import (
     Plan,
@@ -57,16 +61,8 @@ from gpo.data.readers.plan import (
 )
 from gpo.data.readers.sites import detect_periodic_axes, mask_missing
 
-SMALL_FILE = 2**28
-"""Bytes up to which all frames are searched for sites that are always missing."""
-NUM_SEARCHED = 16
-"""Number of frames that are searched in larger files."""
-NUMBERS_AT_ONCE = 2**22
-"""Numbers of a variable that are searched at once."""
 SAMPLE = "sample"
 """Name of the sample dimension of static maps, if a file has none."""
-MAX_BYTES = 2**28
-"""Samples up to this total size are cached in memory."""
 
 
 @dataclass(frozen=True)
@@ -130,35 +126,10 @@ def build_data(source: Source, options: ReadOptions) -> Trajectories | StaticMap
         prepare = partial(_prepare_maps if inputs else _prepare_series, source.path, options)
         dataset = prepare(opened)
         is_reopened = bool(opened.encoding.get(REOPENED))
-        content = _Content(prepare, source.open if is_reopened else None, dataset)
+        content = Content(prepare, source.open if is_reopened else None, dataset)
         return (_maps if inputs else _series)(source, content, options)
     finally:
         if opened.encoding.get(REOPENED):
-            opened.close()
-
-
-@dataclass(frozen=True)
-class _Content:
-    """A data set that is opened for each read, or stays open."""
-
-    prepare: Callable[[xr.Dataset], xr.Dataset]
-    open: Callable[[], xr.Dataset] | None
-    dataset: xr.Dataset | None
-    """The open data set; None once it has to be opened again."""
-
-    def reading(self) -> "_Content":
-        """Returns the content for later reads, which may be in other processes."""
-        return self if self.open is None else replace(self, dataset=None)
-
-    def read(self, part: Callable[[xr.Dataset], Any]) -> Any:
-        """Returns a part of the data set."""
-        if self.dataset is not None:
-            return part(self.dataset)
-        assert self.open is not None
-        opened = self.open()
-        try:
-            return part(self.prepare(opened))
-        finally:
             opened.close()
 
 
@@ -184,7 +155,7 @@ def _prepare_series(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr
     return dataset.assign({field: dataset[field].expand_dims(name) for field in fields})
 
 
-def _series(source: Source, content: _Content, options: ReadOptions) -> Trajectories:
+def _series(source: Source, content: Content, options: ReadOptions) -> Trajectories:
     path, dataset = source.path, content.dataset
     assert dataset is not None
     options = without_levels(dataset, options)
@@ -193,8 +164,7 @@ def _series(source: Source, content: _Content, options: ReadOptions) -> Trajecto
     origin = read_origin(path, dataset, plan.time)
     levels = read_levels(dataset, plan.selection)
     geometries = build_geometries(path, dataset, plan.sites, plan.time, plan.series, options.coords)
-    num_bytes = _num_bytes(path, dataset) * options.num_files
-    searched = partial(_searched_frames, path, dataset, plan, num_bytes, options.num_files)
+    searched = partial(searched_frames, path, dataset, plan, options.num_files)
     if dataset.attrs.get(FIND_PERIODIC):
         geometries = (detect_periodic_axes(geometries[0], searched(geometries)),)
     if source.has_names:
@@ -213,7 +183,7 @@ def _series(source: Source, content: _Content, options: ReadOptions) -> Trajecto
         # The names may be aliases of those in the file.
         names = options.variables
     counts = tuple(geometry.num_points for geometry in geometries)
-    read = _FrameReader(path, content.reading(), plan, counts)
+    read = FrameReader(path, content.reading(), plan, counts)
     return Trajectories(
         layout=source.layout,
         source=path,
@@ -227,7 +197,7 @@ def _series(source: Source, content: _Content, options: ReadOptions) -> Trajecto
         origin=origin,
         levels=levels,
         parameters=_parameters(path, dataset, plan.series, plan.num_trajectories(dataset)),
-        candidates=_find_candidates(path, dataset, plan, content.reading()),
+        candidates=find_candidates(path, dataset, plan, content.reading()),
         case_dim=(plan.series or "") if source.has_names else "",
         time_dim=plan.time,
         num_trajectories=plan.num_trajectories(dataset),
@@ -254,61 +224,6 @@ def _shared(geometries: tuple[Geometry, ...]) -> tuple[Geometry, ...]:
     return (first,) if is_shared else geometries
 
 
-@dataclass(frozen=True)
-class _FrameReader:
-    """Reads frames of a trajectory at a slice of rows."""
-
-    path: Path
-    content: _Content
-    plan: Plan
-    counts: tuple[int, ...]
-    """Number of sites: of all trajectories, or of each."""
-
-    def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-        plan = self.plan.at(trajectory)
-        if len(self.counts) > 1 and len(plan.sites) == 1 and rows == slice(None):
-            # Trajectories with fewer points than others are padded.
-            rows = slice(0, self.counts[trajectory])
-        return self.content.read(lambda dataset: plan.frames(self.path, dataset, times, rows))
-
-
-def _searched_frames(
-    path: Path,
-    dataset: xr.Dataset,
-    plan: Plan,
-    num_bytes: int,
-    num_files: int,
-    geometries: Sequence[Geometry],
-    index: int = 0,
-) -> Iterator[np.ndarray]:
-    """Yields all frames of a small file in chunks, or evenly spaced frames of a large one.
-
-    Args:
-        path: The file.
-        dataset: Its content.
-        plan: What to read of it.
-        num_bytes: Bytes of all files that are joined.
-        num_files: Number of files that are joined.
-        geometries: The sites, of all trajectories or of each.
-        index: Index of the geometry whose frames are read.
-    """
-    num_frames = dataset.sizes[plan.time]
-    num_sites = math.prod(dataset.sizes[dim] for dim in plan.sites)
-    chunk = max(1, NUMBERS_AT_ONCE // max(1, num_sites))
-    # The first frame often suffices.
-    starts, chunks = [0, *range(1, num_frames, chunk)], [1, *[chunk] * num_frames]
-    num_searched = max(2, NUM_SEARCHED // num_files)
-    if num_bytes >= SMALL_FILE and num_frames > num_searched:
-        starts = np.linspace(0, num_frames - 1, num_searched).astype(int).tolist()
-        chunks = [1] * num_searched
-    is_own, rows = len(geometries) > 1, slice(None)
-    if is_own and len(plan.sites) == 1:
-        rows = slice(0, geometries[index].num_points)
-    for number in [index] if is_own else range(plan.num_trajectories(dataset)):
-        for start, size in zip(starts, chunks, strict=False):
-            yield plan.at(number).frames(path, dataset, slice(start, start + size), rows)
-
-
 def _names_of(
     dataset: xr.Dataset, plan: Plan, index: int, geometries: Sequence[Geometry]
 ) -> list[str]:
@@ -320,13 +235,6 @@ def _names_of(
 def _variable(name: str, array: xr.DataArray) -> Variable:
     name = str(array.attrs.get(NAME, name))
     return Variable(name, *(str(array.attrs.get(key, "")) for key in VARIABLE_ATTRIBUTES))
-
-
-def _num_bytes(path: Path, dataset: xr.Dataset) -> int:
-    if not path.exists():
-        return dataset.nbytes
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files)
 
 
 def _parameters(
@@ -343,53 +251,6 @@ def _parameters(
         and not any(dim in dataset.attrs.get(SITE_DIMS, ()) for dim in array.dims)
         and not is_auxiliary(path, dataset, str(name))
     }
-
-
-def _find_candidates(
-    path: Path, dataset: xr.Dataset, plan: Plan, content: _Content
-) -> tuple[InputCandidate, ...]:
-    """Returns fields without a time axis, and scalar time series, which can be inputs."""
-    candidates: list[InputCandidate] = []
-    for key, array in dataset.data_vars.items():
-        name = str(key)
-        if array.dtype.kind not in "iuf" or is_auxiliary(path, dataset, name):
-            continue
-        dims = {
-            str(dim)
-            for dim in array.dims
-            if (dim not in plan.selection and dataset.sizes[dim] > 1)
-            or dim == plan.time
-            or dim in plan.sites
-        }
-        first = [plan.series] if plan.series in dims else []
-        kept = (*first, *plan.sites) if plan.sites[0] in dims else (*first, plan.time)
-        if dims == set(kept):
-            read = _VariableReader(content, name, kept, plan)
-            kind = "static" if plan.sites[0] in dims else "series"
-            variable = Variable(array.attrs.get(NAME, name), str(array.attrs.get("units", "")))
-            candidates.append(InputCandidate(variable, kind, read))
-    return tuple(candidates)
-
-
-@dataclass(frozen=True)
-class _VariableReader:
-    """Reads a whole variable, as one axis, or as (trajectories, others)."""
-
-    content: _Content
-    name: str
-    dims: tuple[str, ...]
-    plan: Plan
-
-    def __call__(self) -> np.ndarray:
-        return self.content.read(self._values)
-
-    def _values(self, dataset: xr.Dataset) -> np.ndarray:
-        array = dataset[self.name]
-        others = [str(dim) for dim in array.dims if dim not in self.dims]
-        part = array.isel({dim: self.plan.selection.get(dim, 0) for dim in others})
-        values = part.transpose(*self.dims).values.astype(np.float64)
-        is_series = self.dims[0] == self.plan.series
-        return values.reshape(len(values), -1) if is_series else values.reshape(-1)
 
 
 def read_static(source: Source, name: str) -> tuple[Variable, np.ndarray, Geometry] | None:
@@ -426,7 +287,7 @@ def _prepare_maps(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr.D
     return dataset.assign({name: dataset[name].expand_dims(SAMPLE) for name in names})
 
 
-def _maps(source: Source, content: _Content, options: ReadOptions) -> StaticMaps:
+def _maps(source: Source, content: Content, options: ReadOptions) -> StaticMaps:
     """Returns maps from the named inputs to the named variables, or to all other fields.
 
     Samples lie along a dimension that all variables have: that of a scalar input, otherwise the
@@ -467,7 +328,7 @@ def _maps(source: Source, content: _Content, options: ReadOptions) -> StaticMaps
         raise DataError(path, ", ".join(scalars), "must be known for every sample, got NaN.")
     geometries = build_geometries(path, dataset, sites, sample, sample)
     names = (tuple(input_fields), tuple(outputs))
-    read = _SampleReader(content, *names, sample, sites)
+    read = SampleReader(content, *names, sample, sites)
     plan = Plan((*input_fields, *outputs), "", sites, {}, sample)
     every = [range(count)] if len(geometries) == 1 else [[number] for number in range(count)]
     masked = tuple(
@@ -538,34 +399,3 @@ def _sample_dim(path: Path, dataset: xr.Dataset, inputs: Sequence[str]) -> str:
     if dataset[shortest].ndim == 0:
         raise DataError(path, shortest, "must vary between samples to be an input, got a scalar.")
     return str(dataset[shortest].dims[0])
-
-
-@dataclass(frozen=True)
-class _SampleReader:
-    """Reads one sample; small data sets are cached."""
-
-    content: _Content
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    sample: str
-    sites: tuple[str, ...]
-    cache: dict[str, np.ndarray] = field(default_factory=dict)
-    """All samples of each variable, if they are small."""
-
-    def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        names = (*self.inputs, *self.outputs)
-        if self.cache:
-            parts = [self.cache[name][number] for name in names]
-        else:
-            parts = self.content.read(partial(self._read, names, number))
-        values = np.stack(parts, -1)
-        values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
-        return values[:, : len(self.inputs)], values[:, len(self.inputs) :]
-
-    def _read(self, names: Sequence[str], number: int, dataset: xr.Dataset) -> list[np.ndarray]:
-        arrays = {name: dataset[name].transpose(self.sample, *self.sites) for name in names}
-        if sum(array.nbytes for array in arrays.values()) > MAX_BYTES:
-            return [array[number].values.ravel() for array in arrays.values()]
-        for name, array in arrays.items():
-            self.cache[name] = array.values.reshape(len(array), -1)
-        return [self.cache[name][number] for name in names]

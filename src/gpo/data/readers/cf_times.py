@@ -227,5 +227,5 @@ def read_origin(path: Path, dataset: xr.Dataset, dim: str) -> TimeOrigin | None:
         problem = f"has units {units!r} in calendar {calendar!r}, which cannot be decoded: {error}."
         raise DataError(path, str(dated[0].name), problem) from error
     # Round to the nearest second: fractions of a day are not exact.
-    second = first + timedelta(milliseconds=500)
+    second = first + timedelta(milliseconds=499)
     return TimeOrigin(second.strftime("%Y-%m-%d %H:%M:%S"), calendar)

@@ -20,7 +20,6 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions, check_axis
 from gpo.data.readers.build import Reader
-from gpo.data.readers.faces import NO_CORNER
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, text_attribute
 from gpo.data.readers.lazy import (
     PART_OF,
@@ -35,6 +34,7 @@ from gpo.data.readers.lazy import (
     read_each,
 )
 from gpo.data.readers.sites import check_cells, check_points, component_names
+from gpo.data.readers.ugrid import NO_CORNER
 
 POSITIONS = ("mesh_pos", "pos")
 NO_FIELDS = (*POSITIONS, "cells", "node_type", "time")

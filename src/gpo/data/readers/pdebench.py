@@ -60,7 +60,8 @@ def _open_flow(path: Path, file: h5py.File) -> xr.Dataset:
     axes = {f"{dim}-coordinate": array(path, file, f"{dim}-coordinate") for dim in dims}
     # The name of a flow file states the boundary conditions: periodic or trans(missive).
     coords = _axes(path, axes, shape[2:], "_trans_" not in path.name)
-    coords["time"] = _frame_times(path, "t-coordinate", array(path, file, "t-coordinate"), shape[1])
+    time = _frame_times(path, "t-coordinate", array(path, file, "t-coordinate"), shape[1])
+    coords["time"] = xr.Variable("time", time)
     fields = {
         name: lazy_variable(
             (TRAJECTORY, "time", *dims), shape, data.dtype, partial(_read, path, name)

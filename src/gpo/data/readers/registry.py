@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from xarray.conventions import encode_cf_variable
 
 from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
 from gpo.data.geometry import Geometry
@@ -21,7 +22,9 @@ from gpo.data.joined import join, join_maps
 from gpo.data.periodic import make_axes_periodic
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.build import Reader, Source, build_data
-from gpo.data.readers.validation import check_data_file
+from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
+from gpo.data.readers.size_checks import check_regular
+from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
 from gpo.optional import MissingPackageError, raise_missing_package
 from gpo.registry import Registry
 
@@ -41,6 +44,8 @@ READERS: Registry[Reader] = Registry("reader", BUILT_IN)
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",
                    ".npz", ".mat", ".pt", ".zarr")  # fmt: skip
 """Suffixes of the files of a folder that are joined."""
+FOLDER_SUFFIXES = (".npy", ".h5", ".hdf5")
+"""Suffixes of files in a folder that a reader opens as one layout."""
 
 
 def open_data(
@@ -84,7 +89,7 @@ def open_data(
 def _open_dataset(dataset: xr.Dataset, options: ReadOptions) -> Trajectories | StaticMaps:
     """Returns the data of a data set in memory; decoded dates become numbers with units again."""
     encoded = {
-        name: xr.conventions.encode_cf_variable(variable, name=name)
+        name: encode_cf_variable(variable, name=name)
         for name, variable in dataset.variables.items()
         if variable.ndim < 2 and variable.dtype.kind in "mMO"
     }
@@ -237,3 +242,17 @@ def _recognise(path: Path) -> Reader:
     layouts = "; ".join(f"{reader.name} ({reader.layout})" for reader in tried)
     damage = f" It may be damaged: {problems[0]}." if problems else ""
     raise DataError(path, "file", f"has an unknown layout.{damage} Known layouts: {layouts}.")
+
+
+def check_data_file(path: Path) -> None:
+    """Raises a `DataError` if a file would run code, read other files or exhaust the memory."""
+    if not path.is_dir():
+        check_regular(path)
+        if is_hdf5(path):
+            check_hdf5(path)
+    elif is_zarr(path):
+        check_zarr(path)
+    else:
+        for file in sorted(path.iterdir()):
+            if file.suffix in FOLDER_SUFFIXES and not file.is_dir():
+                check_data_file(file)

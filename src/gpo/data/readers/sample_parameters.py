@@ -9,7 +9,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, StaticMaps
 from gpo.data.readers.array_files import SUFFIXES, open_arrays
-from gpo.data.readers.validation import check_data_file
+from gpo.data.readers.registry import check_data_file
 from gpo.optional import require
 
 

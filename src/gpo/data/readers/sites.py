@@ -1,6 +1,6 @@
 """Shared helpers of readers: points, cells, components, periodic axes and masks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +10,6 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import check_not_missing, choose_variables
 from gpo.numerics.domain import Domain
-
-FRAMES_AT_ONCE = 64
-NUMBERS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -91,18 +88,6 @@ def unstructured(
     if not np.isfinite(geometry.weights).all():
         raise DataError(path, "cells", "must have an area, but the corners of each lie on a line.")
     return geometry
-
-
-def portions(
-    fetch: Callable[[int, slice], np.ndarray], trajectories: Iterable[int], num_times: int
-) -> Iterator[np.ndarray]:
-    """Yields all frames in chunks; the first frame of each trajectory alone, as it often suffices."""
-    for trajectory in trajectories:
-        first = fetch(trajectory, slice(0, 1))
-        yield first
-        count = min(FRAMES_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(1, first.size)))
-        for start in range(1, num_times, count):
-            yield fetch(trajectory, slice(start, start + count))
 
 
 def detect_periodic_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:

@@ -77,7 +77,7 @@ def open_table(path: Path, options: ReadOptions) -> xr.Dataset:
     sites = _sites(path, places, points[:, :-1], [units.get(name, "") for name in places])
     if AREAS in names and "points" in next(iter(sites.values())).dims:
         sites[AREAS] = xr.Variable("points", points[:, -1])
-    dims = tuple(dict.fromkeys(dim for part in sites.values() for dim in part.dims))
+    dims = tuple(dict.fromkeys(str(dim) for part in sites.values() for dim in part.dims))
     shape = tuple(sites[dim].size if dim in sites else len(points) for dim in dims)
     fields: dict[str, xr.Variable] = {}
     for name, column in numeric.items():

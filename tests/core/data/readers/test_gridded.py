@@ -9,7 +9,7 @@ import xarray as xr
 import zarr
 
 from gpo.data.dataset import DataError
-from gpo.data.readers import build
+from gpo.data.readers import content
 from gpo.data.readers.gridded import READER
 from tests.core.data.files import real_file
 from tests.core.data.readers.gridded_files import (
@@ -341,7 +341,7 @@ def test_sixteen_frames_of_large_files_are_searched_for_masked_sites(tmp_path, m
     dataset.t2m[1, 0, 0] = 7
     path = save(tmp_path / "a.nc", dataset)
     assert not read(path).geometry().is_masked.any()
-    monkeypatch.setattr(build, "SMALL_FILE", 0)
+    monkeypatch.setattr(content, "SMALL_FILE", 0)
     assert read(path).geometry().is_masked.sum() == 1
 
 
