@@ -78,7 +78,7 @@ from gpo.data.readers.lazy import (
     TRAJECTORY,
     named_dataset,
 )
-from gpo.data.readers.sites import choose_columns, component_names
+from gpo.data.readers.sites import component_names
 
 TIMES = ("t", "tt", "time", "times")
 MAP_NAMES = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))
@@ -217,17 +217,18 @@ def _columns(
     labels = max((field.sites for field in fields), key=len)
     for label in labels:
         common_length(path, fields, label)
-    by_name = {field.name: field for field in fields}
-    components = {
-        name: component_names(name, field.length("component"), sites.dim or len(labels))
-        for name, field in by_name.items()
-    }
     columns: dict[str, xr.Variable] = {}
-    for column in choose_columns(path, requested, components):
-        variable = by_name[column.array].variable((*leading, *labels), column.component)
-        variable.attrs[PART_OF] = column.array
-        columns[column.variable] = variable
-    return columns
+    for field in fields:
+        count = field.length("component")
+        for number, name in enumerate(component_names(field.name, count, sites.dim or len(labels))):
+            columns[name] = field.variable((*leading, *labels), number)
+            columns[name].attrs[PART_OF] = field.name
+    chosen = [
+        part
+        for name in requested
+        for part in [n for n, column in columns.items() if column.attrs[PART_OF] == name] or [name]
+    ]
+    return {name: columns[name] for name in choose_variables(path, chosen, list(columns))}
 
 
 def _dataset(

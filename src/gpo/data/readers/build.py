@@ -51,7 +51,7 @@ from gpo.data.readers.content import (
     find_candidates,
     searched_frames,
 )
-from gpo.data.readers.lazy import FIND_PERIODIC, INPUTS, NAME, REOPENED, SITE_DIMS
+from gpo.data.readers.lazy import FIND_PERIODIC, INPUTS, NAME, REOPENED
 from gpo.data.readers.plan import (
     Plan,
     make_plan,
@@ -196,7 +196,7 @@ def _series(source: Source, content: Content, options: ReadOptions) -> Trajector
         first_hour=first_hour,
         origin=origin,
         levels=levels,
-        parameters=_parameters(path, dataset, plan.series, plan.num_trajectories(dataset)),
+        parameters=_parameters(path, dataset, plan),
         candidates=find_candidates(path, dataset, plan, content.reading()),
         case_dim=(plan.series or "") if source.has_names else "",
         time_dim=plan.time,
@@ -237,18 +237,16 @@ def _variable(name: str, array: xr.DataArray) -> Variable:
     return Variable(name, *(str(array.attrs.get(key, "")) for key in VARIABLE_ATTRIBUTES))
 
 
-def _parameters(
-    path: Path, dataset: xr.Dataset, series: str | None, count: int
-) -> dict[str, np.ndarray]:
+def _parameters(path: Path, dataset: xr.Dataset, plan: Plan) -> dict[str, np.ndarray]:
     """Returns coordinates with a number, or a row of numbers, for each trajectory or sample."""
     return {
-        str(array.attrs.get(NAME, name)): array.transpose(series, ...).values
+        str(array.attrs.get(NAME, name)): array.transpose(plan.series, ...).values
         for name, array in dataset.coords.items()
-        if series in array.dims
-        and name != series
+        if plan.series in array.dims
+        and name != plan.series
         and array.ndim <= 2
         and array.dtype.kind in "iuf"
-        and not any(dim in dataset.attrs.get(SITE_DIMS, ()) for dim in array.dims)
+        and not {plan.time, *plan.sites} & {*array.dims}
         and not is_auxiliary(path, dataset, str(name))
     }
 
@@ -351,7 +349,7 @@ def _maps(source: Source, content: Content, options: ReadOptions) -> StaticMaps:
         fetch=partial(fetch_with_scalars, fetch, values.astype(np.float64)),
         parameters={
             name: part
-            for name, part in _parameters(path, dataset, sample, count).items()
+            for name, part in _parameters(path, dataset, plan).items()
             if name not in inputs
         },
     )

@@ -128,7 +128,9 @@ def build_geometries(
     if not is_own or series is None:
         return (build_geometry(path, dataset, dims, time, coords),)
     # What depends on time or is no coordinate is not needed, and slow to select.
-    fixed = dataset.drop_vars([name for name in dataset.data_vars if time in dataset[name].dims])
+    fixed = dataset.drop_vars(
+        [name for name in dataset.data_vars if series != time in dataset[name].dims]
+    )
     geometries = [
         build_geometry(path, _unpadded(fixed.isel({series: number}), dims), dims, time, coords)
         for number in range(dataset.sizes[series])

@@ -16,7 +16,7 @@ from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions, check_axis
 from gpo.data.readers.build import Reader
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
-from gpo.data.readers.lazy import PART_OF, PERIODIC, SITE_DIMS, TRAJECTORY, Key, lazy_variable
+from gpo.data.readers.lazy import NAME, PART_OF, PERIODIC, SITE_DIMS, TRAJECTORY, Key, lazy_variable
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
 from gpo.optional import require
 
@@ -53,7 +53,7 @@ def open_fno(path: Path, options: ReadOptions) -> xr.Dataset:
         raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
     if 0 in shape:
         raise DataError(path, "u", f"must not be empty, got shape {shape}.")
-    u.attrs |= {"units": "1/s", PART_OF: "u"}
+    u.attrs |= {"units": "1/s", NAME: "vorticity", PART_OF: "u"}
     coords = {
         dim: xr.Variable(dim, np.arange(count) / count, {PERIODIC: True})
         for dim, count in zip("xy", shape[1:3], strict=True)
