@@ -55,14 +55,12 @@ def find_inputs(
             and squeezed.shape == tuple(lengths[label] for label in order)
         ]  # fmt: skip
         # A vector may be both: a field on a line, and a series of as many times.
-        for order in dict.fromkeys((*fitting[:1], *fitting[-1:])):
-            is_second = order is not fitting[0]
-            if is_second and ("time" not in order or "time" in fitting[0]):
-                continue
-            variable = Field(name, squeezed, order).variable(order)
-            if is_second:
-                variable.attrs[NAME] = name
-            inputs[f"{name}_series" if is_second else name] = variable
+        static = next((order for order in fitting if "time" not in order), None)
+        series = next((order for order in fitting if "time" in order), None)
+        for key, order in ((name, static), (f"{name}_series" if static else name, series)):
+            if order is not None:
+                inputs[key] = Field(name, squeezed, order).variable(order)
+                inputs[key].attrs[NAME] = name
     return inputs
 
 
