@@ -13,7 +13,6 @@ import tyro
 from tyro.conf import Positional
 
 from gpo import open_data
-from gpo.data.dataset import StaticMaps
 from gpo.data.splits import split_time_slices
 from gpo.forecast.statistics import ChangeMoments, training_statistics
 
@@ -29,17 +28,17 @@ def main(files: Positional[list[Path]]) -> None:
     )
     for path in files:
         data = open_data(path)
-        if isinstance(data, StaticMaps):
+        if not data.has_time:
             raise ValueError(f"{path} holds static maps, in which nothing changes.")
         split = split_time_slices(data, history=2)
         _, _, fitted = training_statistics(data, split.training)
         left, whole = ChangeMoments(), ChangeMoments()
         for window in split.validation:
             before, last, target = (
-                data.frames(window.trajectory, slice(n, n + 1))[0]
+                data.frames(window.sample, slice(n, n + 1))[0]
                 for n in (*window.inputs, window.target)
             )
-            weights = data.geometry(window.trajectory).weights
+            weights = data.geometry(window.sample).weights
             left.add(target - last - fitted.trend * (last - before), None, weights)
             whole.add(target - last, None, weights)
         ones = np.ones(len(data.variables))

@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Trajectories
-from gpo.data.splits import TimeSlice
 from gpo.forecast import rollout as forecasts
 from gpo.forecast.examples import Example
 from gpo.numerics.norms import relative_l2, rmse
@@ -156,16 +154,16 @@ def rollout_start(session: Session, request: RolloutRequest) -> RolloutStart:
     """Returns the input of a rollout, and the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
     sample, data, task = session.samples[request.example], session.data, session.forecaster.task
-    if not isinstance(sample, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
+    if task.lead == 0:
         raise ValueError("A rollout needs a model that forecasts a time series.")
-    ends = [other.target for other in session.samples if other.trajectory == sample.trajectory]
+    ends = [other.target for other in session.samples if other.sample == sample.sample]
     num_steps = min(request.steps, (max(ends) - sample.last) // task.lead)
     stop = sample.last + num_steps * task.lead + 1
-    values = data.frames(sample.trajectory, slice(sample.first, stop, task.lead))
+    values = data.frames(sample.sample, slice(sample.first, stop, task.lead))
     frames = range(sample.last + task.lead, stop, task.lead)
     times, labels = data.time[list(frames)].astype(float).tolist(), data.time_labels(frames)
     later = np.arange(sample.last + 2 * task.lead, stop, task.lead)
-    forcings = torch.from_numpy(data.forcing_frames(sample.trajectory, later))[None]
+    forcings = torch.from_numpy(data.forcing_frames(sample.sample, later))[None]
     truth = values[task.history :].astype(np.float64)
     return RolloutStart(example, truth, forcings, frames, times, labels)
 

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, trajectory_of, used_frames
+from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice, evenly, used_frames
 from gpo.evaluation.flow import FlowVariables
 from gpo.evaluation.references import Climatology
-from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
@@ -72,10 +72,10 @@ class Session:
 
     name: str
     forecaster: Forecaster
-    data: Trajectories | StaticMaps
-    samples: Sequence[Any]
-    """The test split: time slices of trajectories, or indices of static maps."""
-    training: Sequence[Any] = ()
+    data: FieldData
+    samples: Sequence[TimeSlice]
+    """The test split."""
+    training: Sequence[TimeSlice] = ()
     """The training split, whose mean is the climatology; without it there is none."""
     velocity: tuple[str, ...] = ()
     """Names of the velocity variables, one per axis; recognised by name if empty."""
@@ -102,7 +102,7 @@ class Session:
         self.forecaster.eval()
         self.samples = evenly(self.samples, MAX_EXAMPLES)
         self.rollout_forecaster = copy.deepcopy(self.forecaster)
-        self._examples = make_examples(self.data, self.samples, reconstructs=self.reconstructs)
+        self._examples = TimeSliceExamples(self.data, self.samples, reconstructs=self.reconstructs)
         self._recent_examples = RecentCache[Example](8)
         self._recent_traces = RecentCache[tuple[Trace, float]](2)
         self._recent_predictions = RecentCache[tuple[Tensor, float]](4)
@@ -119,7 +119,7 @@ class Session:
     @property
     def reconstructs(self) -> bool:
         """Whether the run reconstructs the frames of a time series instead of forecasting."""
-        return isinstance(self.data, Trajectories) and self.forecaster.task.lead == 0
+        return self.forecaster.task.lead == 0
 
     @property
     def model_name(self) -> str:
@@ -158,13 +158,13 @@ class Session:
     def plane(self, number: int) -> Plane:
         """Returns the drawn coordinates of an example's sites."""
         self.check_example(number)
-        index = trajectory_of(self.samples[number]) if len(self.data.geometries) > 1 else 0
+        index = self.samples[number].sample if len(self.data.geometries) > 1 else 0
         return self._recent_planes.get(index, lambda: Plane(self.data.geometry(index)))
 
     def climatology(self) -> Climatology | None:
         """Returns the mean of the training frames; None if there are none, or too many to average."""
         data = self.data
-        if not isinstance(data, Trajectories) or len(data.geometries) > 1:
+        if self.forecaster.task.lead == 0 or len(data.geometries) > 1:
             return None
         num_frames = sum(map(len, used_frames(self.training).values()))
         size = num_frames * data.geometry().num_points * len(data.variables)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from gpo.data.dataset import Trajectories
 from gpo.data.splits import evenly
 from gpo.numerics.norms import channel_errors
 from gpo_explore.arrays import Packet
@@ -38,7 +37,7 @@ def typical(
         rows = np.full_like(arrays["model"], np.nan)
         rows[np.isin(numbers, list(pairs))] = _model_errors(other, pairs, is_abandoned)
         arrays["other"] = rows
-    if isinstance(session.data, Trajectories) and session.forecaster.task.lead > 0:
+    if session.forecaster.task.lead > 0:
         arrays["persistence"] = _persistence_errors(session, numbers, is_abandoned)
     return Packet(arrays, {"num_examples": len(session.samples)})
 

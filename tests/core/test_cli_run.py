@@ -319,7 +319,9 @@ def test_a_run_with_time_features_is_scored_and_predicts(tmp_path):
     assert set(Results.load(run / "results.json").per_variable["model"]) == {"t2m"}
     main(["predict", str(run), "--input", str(path), "--output", str(tmp_path / "a.nc"), "--steps", "3"])  # fmt: skip
     with xr.open_dataset(tmp_path / "a.nc") as forecast:
-        assert [name for name in forecast.data_vars if "valid_time" in forecast[name].dims] == ["t2m"]
+        assert [name for name in forecast.data_vars if "valid_time" in forecast[name].dims] == [
+            "t2m"
+        ]
         assert np.isfinite(forecast["t2m"]).all()
 
 

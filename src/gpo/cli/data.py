@@ -17,7 +17,7 @@ from gpo.data.forcing_config import NAMES
 from gpo.settings_files import assignments
 
 if TYPE_CHECKING:
-    from gpo.data.dataset import StaticMaps, Trajectories
+    from gpo.data.dataset import FieldData
 
 NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 Files = Positional[Annotated[tuple[Path, ...], arg(metavar="PATH [...]", help_behavior_hint="")]]
@@ -96,7 +96,7 @@ def make_data(
     return path
 
 
-def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | StaticMaps":
+def open_file(paths: tuple[Path, ...], reading: Reading) -> "FieldData":
     """Returns the data of a file.
 
     Args:

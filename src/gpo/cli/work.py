@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gpo.cli.console import PlainConsole, say
 from gpo.cli.data import make_data
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData, check_same_kind
 from gpo.data.inputs import notes
 from gpo.data.precision import precision_notes
 from gpo.data.splits import all_time_slices
@@ -106,7 +106,7 @@ def train_run(
             say(f"note: {note}")
     if is_finished:
         return run
-    train(
+    trained = train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
     )  # fmt: skip
@@ -115,11 +115,11 @@ def train_run(
         if choice is not None and record is not None and choice.verdict(record.best_score):
             say(choice.verdict(record.best_score))
         say(f"model: {folder.model_folder}")
-    return run
+    return replace(run, trained=trained.cpu())
 
 
 def _choose(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     config: RunConfig,
     given: frozenset[str],
     run: Run,
@@ -178,10 +178,8 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     for note in converted:
         say(note)
     _check_kind(data, run.data)
-    if isinstance(data, StaticMaps):
-        samples = tuple(range(data.num_samples))
-    else:
-        samples = all_time_slices(data, history=task.history, lead=max(task.lead, 1))
+    lead = run.split.test[0].lead
+    samples = all_time_slices(data, history=task.history, lead=lead)
     split = replace(run.split, test=samples)
     results = evaluate(forecaster, data, split, trained_on=run.data, is_quiet=False)
     folder = run.folder.folder / f"on-{path.stem}"
@@ -191,22 +189,14 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     say(f"results: {folder / run.folder.results_file.name}")
 
 
-def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | StaticMaps) -> None:
+def _check_kind(data: FieldData, trained_on: FieldData) -> None:
     """Raises an error if the kind of data or their variables differ from training."""
-    kinds = [
-        "static maps" if isinstance(each, StaticMaps) else "a time series"
-        for each in (trained_on, data)
-    ]
-    if kinds[0] != kinds[1]:
-        raise DataError(
-            data.source, "file", f"must hold {kinds[0]}, as in training, got {kinds[1]}."
-        )
-    if isinstance(data, StaticMaps) and isinstance(trained_on, StaticMaps):
-        for side in ("inputs", "outputs"):
-            expected, names = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
-            if expected != names:
-                problem = f"must be {', '.join(expected)}, as in training, got {', '.join(names)}."
-                raise DataError(data.source, side, problem)
+    check_same_kind(trained_on, data)
+    for side in ("inputs", "outputs"):
+        expected, names = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
+        if expected != names:
+            problem = f"must be {', '.join(expected)}, as in training, got {', '.join(names)}."
+            raise DataError(data.source, side, problem)
 
 
 def is_evaluated(run: OpenRun, scope: Scope) -> bool:
@@ -322,16 +312,14 @@ def _trials(run: OpenRun) -> dict[str, dict[str, float]]:
 
 def _summary(run: OpenRun) -> str:
     data, split, task = run.data, run.split, run.config.task
-    if isinstance(data, StaticMaps):
-        inputs, outputs = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+    inputs, outputs = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+    forcings = "".join(f" and {variable.name}" for variable in data.forcings)
+    step = f"{task.history} frame(s){forcings} predict the one {task.lead} step(s) later"
+    what = f"{outputs}; {step} (as {task.predict})"
+    if task.phase == "field":
+        what = f"{outputs}; reconstructed from particles, no forecast"
+    elif split.training[0].lead == 0:
         what = f"{outputs} from {inputs}"
-    else:
-        names = ", ".join(variable.name for variable in data.variables)
-        forcings = "".join(f" and {variable.name}" for variable in data.forcings)
-        step = f"{task.history} frame(s){forcings} predict the one {task.lead} step(s) later"
-        what = f"{names}; {step} (as {task.predict})"
-        if task.phase == "field":
-            what = f"{names}; reconstructed from particles, no forecast"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
     return (
         f"{data.source}: {data.geometry().num_points:,} points; {what}; "

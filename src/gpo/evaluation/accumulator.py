@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.evaluation.diagnosis import SplitDiagnostics
-from gpo.evaluation.references import Reference, is_reconstruction
+from gpo.evaluation.references import Reference
 from gpo.evaluation.registry import METRICS
 from gpo.evaluation.verdict import Comparison, compare, series_of
-from gpo.forecast.examples import Example, collate, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.numerics.norms import anomaly_scores, channel_errors, normalised_weights
 
@@ -28,7 +28,7 @@ MAX_SITES = 2**18
 
 def accumulate_scores(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
     references: Mapping[str, Reference],
     batch_size: int,
@@ -45,8 +45,8 @@ def accumulate_scores(
         track: Shows progress over the batches.
     """
     scores = ScoreAccumulator(forecaster.task)
-    reconstructs = is_reconstruction(forecaster, data)
-    examples = make_examples(data, samples, reconstructs=reconstructs)
+    reconstructs = forecaster.task.lead == 0
+    examples = TimeSliceExamples(data, samples, reconstructs=reconstructs)
     batch_size = max(1, min(batch_size, MAX_SITES // data.geometry().num_points))
     for start in track(range(0, len(samples), batch_size)):
         numbers = range(start, min(start + batch_size, len(samples)))

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.splits import evenly
-from gpo.evaluation.references import Reference, ReferenceInputs, is_reconstruction
-from gpo.forecast.examples import Example, make_examples
+from gpo.evaluation.references import Reference, ReferenceInputs
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 
 MIN_EXAMPLES = 8
@@ -126,10 +126,10 @@ class Normalised:
         return torch.where(batch.weights.unsqueeze(-1) > 0, change, 0.0).flatten(1)
 
     def rows(
-        self, data: Trajectories | StaticMaps, samples: Sequence[Any], most: int
+        self, data: FieldData, samples: Sequence[Any], most: int
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Returns features, targets and weights of at most `most` samples; None without values."""
-        examples = make_examples(data, evenly(samples, most) if samples else [])
+        examples = TimeSliceExamples(data, evenly(samples, most) if samples else [])
         read = (examples[number] for number in range(len(examples)))
         known = [
             (self.features(example), self.targets(example), example.site_weights)
@@ -151,7 +151,7 @@ def build_linear_map(inputs: ReferenceInputs) -> Reference | None:
     forecaster, task = inputs.forecaster, inputs.forecaster.task
     sets = (inputs.training_data, inputs.data)
     counts = {geometry.num_points for data in sets for geometry in data.geometries}
-    if len(counts) > 1 or is_reconstruction(forecaster, inputs.data):
+    if len(counts) > 1 or forecaster.reconstructs:
         return None
     most = min(MAX_EXAMPLES, MAX_NUMBERS // (counts.pop() * task.history * len(task.inputs)))
     if min(most, len(inputs.training_samples)) < MIN_EXAMPLES:

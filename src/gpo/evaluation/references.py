@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
+from gpo.data.dataset import FieldData
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.data.steps import even_steps
 from gpo.evaluation.registry import REFERENCES
@@ -33,20 +34,19 @@ class ReferenceInputs:
 
     forecaster: Forecaster
     """The trained model; a reference uses its task and normalisation."""
-    data: Trajectories | StaticMaps
+    data: FieldData
     """The data that are scored."""
-    training_data: Trajectories | StaticMaps
+    training_data: FieldData
     """The data of the training split; the same as `data` unless another file is scored."""
     training_samples: Sequence[Any]
-    """The training split: time slices, or numbers of static maps."""
+    """The training split."""
     validation_samples: Sequence[Any] = ()
     """The validation split."""
 
     @property
     def is_forecast(self) -> bool:
         """Whether later frames of a time series are predicted."""
-        is_series = isinstance(self.training_data, Trajectories)
-        return is_series and not is_reconstruction(self.forecaster, self.data)
+        return self.forecaster.task.lead > 0
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,9 @@ def build_references(inputs: ReferenceInputs) -> dict[str, Reference]:
     return {name: reference for name, reference in built.items() if reference is not None}
 
 
-def is_reconstruction(forecaster: Forecaster, data: Trajectories | StaticMaps) -> bool:
-    """Returns whether the last input frame is itself the target."""
-    return isinstance(data, Trajectories) and forecaster.task.lead == 0
-
-
 def build_training_mean(inputs: ReferenceInputs) -> Reference | None:
     """Returns the mean output of static maps: at each site, or overall where their sites differ."""
-    if not isinstance(inputs.training_data, StaticMaps):
+    if inputs.training_samples[0].lead > 0:
         return None
     means = SiteMeans.of(inputs.training_data, inputs.training_samples)
     mean = inputs.forecaster.output_mean if means is None else means.outputs
@@ -109,14 +104,14 @@ def build_trend(inputs: ReferenceInputs) -> Reference | None:
 def build_climatology(inputs: ReferenceInputs) -> Reference | None:
     """Returns the climatology of the training data, where its sites and times match the scored data."""
     data, training_data = inputs.data, inputs.training_data
-    if not isinstance(data, Trajectories) or not isinstance(training_data, Trajectories):
+    if inputs.training_samples[0].lead == 0:
         return None
     climatology = Climatology.of(training_data, inputs.training_samples)
     if climatology is not None and training_data is not data:
         climatology = climatology.for_data(training_data, data)
     if climatology is None:
         return None
-    means, uses_last = climatology, is_reconstruction(inputs.forecaster, data)
+    means, uses_last = climatology, not inputs.is_forecast
 
     def predict(_: Example, time_slices: Sequence[TimeSlice]) -> Tensor:
         return means.at([part.last if uses_last else part.target for part in time_slices])
@@ -135,7 +130,7 @@ class Climatology:
     """Whether there are twelve means per time of day, one for each month."""
 
     @classmethod
-    def of(cls, data: Trajectories, windows: Sequence[TimeSlice]) -> "Climatology | None":
+    def of(cls, data: FieldData, windows: Sequence[TimeSlice]) -> "Climatology | None":
         """Averages all frames of the training time slices; returns None where sites differ or move."""
         if len(data.geometries) > 1:
             return None
@@ -159,7 +154,7 @@ class Climatology:
         total /= np.maximum(counts, 1)
         return cls(torch.from_numpy(total), phases, is_monthly)
 
-    def for_data(self, trained: Trajectories, other: Trajectories) -> "Climatology | None":
+    def for_data(self, trained: FieldData, other: FieldData) -> "Climatology | None":
         """Returns the same means for the frames of other data; None where sites or times do not match.
 
         Args:
@@ -186,7 +181,7 @@ class Climatology:
         return self.means[torch.from_numpy(self.phases[list(frames)])]
 
 
-def _times_of_day(data: Trajectories) -> tuple[np.ndarray, int]:
+def _times_of_day(data: FieldData) -> tuple[np.ndarray, int]:
     """Returns the index of the time of day of each frame, and the number of such times.
 
     The number is 1 where a day is not a whole number of steps. A series shorter than a day has one time

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.gaps import fill_gaps
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice, evenly
@@ -90,13 +90,13 @@ class Rollout:
 
 
 def roll_out(
-    forecaster: Forecaster, data: Trajectories, time_slice: TimeSlice, num_steps: int
+    forecaster: Forecaster, data: FieldData, time_slice: TimeSlice, num_steps: int
 ) -> Rollout | None:
     """Returns the rollout from one start; None where no site has values in all frames."""
     lead, history = forecaster.task.lead, forecaster.task.history
-    geometry = data.geometry(time_slice.trajectory)
+    geometry = data.geometry(time_slice.sample)
     stop = time_slice.last + num_steps * lead + 1
-    frames = data.frames(time_slice.trajectory, slice(time_slice.first, stop, lead))
+    frames = data.frames(time_slice.sample, slice(time_slice.first, stop, lead))
     inputs, truth = np.split(frames.astype(np.float64), [history])
     is_known = np.asarray(np.isfinite(frames).all((0, 2)))
     weights = torch.from_numpy(np.where(is_known, geometry.weights, 0.0))
@@ -106,7 +106,7 @@ def roll_out(
     filled = np.where(geometry.is_masked[:, None], 0, fill_gaps(inputs, geometry))
     start = torch.from_numpy(filled)[None]
     forcing_times = np.arange(time_slice.first + lead, stop, lead)
-    forcings = data.forcing_frames(time_slice.trajectory, forcing_times)
+    forcings = data.forcing_frames(time_slice.sample, forcing_times)
     forcings = torch.from_numpy(forcings)[None].double()
     forecast = rollout(
         forecaster, torch.cat([forcings[:, :history], start], -1), coords, num_steps,
@@ -117,7 +117,7 @@ def roll_out(
 
 
 def last_rollout(
-    forecaster: Forecaster, data: Trajectories, time_slices: Sequence[TimeSlice], num_steps: int
+    forecaster: Forecaster, data: FieldData, time_slices: Sequence[TimeSlice], num_steps: int
 ) -> Rollout | None:
     """Returns the rollout from the last start of the test split that has values."""
     num_steps, starts = _starts(data, time_slices, forecaster.task.lead, num_steps)
@@ -126,23 +126,23 @@ def last_rollout(
 
 
 def _starts(
-    data: Trajectories, time_slices: Sequence[TimeSlice], lead: int, num_steps: int
+    data: FieldData, time_slices: Sequence[TimeSlice], lead: int, num_steps: int
 ) -> tuple[int, list[TimeSlice]]:
     """Returns the number of steps, and all starts from which a rollout stays in the test split."""
     ends: dict[int, int] = {}
     for time_slice in time_slices:
-        number = time_slice.trajectory
+        number = time_slice.sample
         ends[number] = max(ends.get(number, 0), time_slice.target)
-    longest = max((ends[part.trajectory] - part.last) // lead for part in time_slices)
+    longest = max((ends[part.sample] - part.last) // lead for part in time_slices)
     # A series split by time is short: rollouts of half its length leave room for several starts.
-    num_steps = min(num_steps, longest if data.num_trajectories > 2 else max(1, longest // 2))
+    num_steps = min(num_steps, longest if data.num_samples > 2 else max(1, longest // 2))
     reach = num_steps * lead
-    return num_steps, [p for p in time_slices if p.last + reach <= ends[p.trajectory]]
+    return num_steps, [p for p in time_slices if p.last + reach <= ends[p.sample]]
 
 
 def make_rollouts(
     forecaster: Forecaster,
-    data: Trajectories,
+    data: FieldData,
     time_slices: Sequence[TimeSlice],
     num_steps: int,
     references: Mapping[str, Reference] | None = None,

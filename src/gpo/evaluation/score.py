@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
 from gpo.data.splits import Split, evenly
 from gpo.evaluation.accumulator import ScoreAccumulator, accumulate_scores
 from gpo.evaluation.diagnosis import TrainingCurve, change_correlation, explain
-from gpo.evaluation.references import ReferenceInputs, build_references, is_reconstruction
+from gpo.evaluation.references import ReferenceInputs, build_references
 from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.rollout import Rollouts, make_rollouts
 from gpo.evaluation.spectrum import VORTICITIES, NoSpectrumError, spectra, spectral_errors
@@ -27,15 +27,15 @@ MIN_TRAINING_EXAMPLES = 16
 @torch.no_grad()
 def evaluate(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
-    split: Split[Any],
+    data: FieldData,
+    split: Split,
     *,
     num_steps: int = 20,
     batch_size: int = 8,
-    finer: Trajectories | StaticMaps | None = None,
+    finer: FieldData | None = None,
     scope: Scope = "all",
     is_quiet: bool = True,
-    trained_on: Trajectories | StaticMaps | None = None,
+    trained_on: FieldData | None = None,
     curve: TrainingCurve | None = None,
 ) -> Results:
     """Returns errors on the test split, by step, scale and resolution.
@@ -101,7 +101,7 @@ def evaluate(
     if trained_on is None:
         results |= _validation_and_reasons(scores, data, split, score, curve)
     rollouts = None
-    if isinstance(data, Trajectories) and not is_reconstruction(forecaster, data):
+    if forecaster.task.lead > 0:
         rollouts = make_rollouts(
             forecaster, data, split.test, num_steps, references,
             lambda starts: tracked(starts, "rolling out"),
@@ -112,7 +112,7 @@ def evaluate(
             results["diverged_at"] = rollouts.diverged_at
             results |= _rollout_losses(rollouts, comparisons, scores)
         results["resolution"] = resolution_transfer(forecaster, data, split.test, finer)
-    if isinstance(data, Trajectories):
+    if split.test[0].lead > 0:
         results["between_sites"] = between_sites(forecaster, data, split.test)
     results["spectrum"] = _spectra(scores, data.geometry(), forecaster.task.outputs, rollouts)
     return Results(**results)
@@ -120,8 +120,8 @@ def evaluate(
 
 def _validation_and_reasons(
     test: ScoreAccumulator,
-    data: Trajectories | StaticMaps,
-    split: Split[Any],
+    data: FieldData,
+    split: Split,
     score: Callable[[Sequence[Any], str], ScoreAccumulator],
     curve: TrainingCurve | None,
 ) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _validation_and_reasons(
     samples = evenly(split.training, max(MIN_TRAINING_EXAMPLES, len(split.test)))
     training = score(samples, "scoring training data").comparisons()
     correlation = None
-    if isinstance(data, Trajectories) and "persistence" in training:
+    if "persistence" in training:
         correlation = change_correlation(data, split.training)
     reasons = {
         name: explain(name, splits, training.get(name), len(split.training), curve, correlation)

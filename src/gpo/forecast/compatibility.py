@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.steps import MONTH, format_step, is_month
 from gpo.data.units import conversion
 
@@ -50,27 +50,20 @@ class TrainedOn:
     """Mean distance of neighbours along each axis."""
 
     @classmethod
-    def of(cls, data: Trajectories | StaticMaps) -> "TrainedOn":
+    def of(cls, data: FieldData) -> "TrainedOn":
         """Returns the metadata of a data set."""
-        region = _region(data)
-        if isinstance(data, StaticMaps):
-            inputs, outputs = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
-            return cls(units=inputs, output_units=outputs, **region)
-        units = tuple(variable.units for variable in data.variables)
         return cls(
             step=data.time_step if len(data.time) > 1 else None,
             time_units=data.time_units,
             calendar="" if data.origin is None else data.origin.calendar,
-            units=units,
-            output_units=units,
+            units=tuple(variable.units for variable in data.inputs),
+            output_units=tuple(variable.units for variable in data.outputs),
             levels=tuple(f"{name}={value}" for name, value in data.levels.items()),
-            **region,
+            **_region(data),
         )
 
 
-def convert_to_training_units(
-    data: Trajectories | StaticMaps, trained: TrainedOn
-) -> tuple[Trajectories | StaticMaps, list[str]]:
+def convert_to_training_units(data: FieldData, trained: TrainedOn) -> tuple[FieldData, list[str]]:
     """Returns data in the units of training, and a note for every converted variable.
 
     Args:
@@ -81,17 +74,10 @@ def convert_to_training_units(
         DataError: If time step, calendar, region, level or units are incompatible.
     """
     _check_region(data, trained)
-    if isinstance(data, StaticMaps):
-        inputs = _conversions(data, data.inputs, trained.units)
-        outputs = _conversions(data, data.outputs, trained.output_units)
-        notes = [*inputs.notes, *(note for note in outputs.notes if note not in inputs.notes)]
-        if not notes:
-            return data, []
-        fetch = _ScaledMaps(data.fetch, inputs, outputs)
-        return replace(data, inputs=inputs.variables, outputs=outputs.variables, fetch=fetch), notes
     check_time(data, trained)
     _check_levels(data, trained)
-    units = _conversions(data, data.variables, trained.units)
+    num_outputs_only = len(data.variables) - len(data.inputs)
+    units = _conversions(data, (*trained.units, *trained.output_units[:num_outputs_only]))
     if not units.notes:
         return data, []
     if isinstance(data.fetch, RowReader):
@@ -101,7 +87,7 @@ def convert_to_training_units(
     return replace(data, variables=units.variables, fetch=fetch), units.notes
 
 
-def frame_at(data: Trajectories, text: str) -> int:
+def frame_at(data: FieldData, text: str) -> int:
     """Returns the index of the frame at a date, or at a time if frames have no dates.
 
     Args:
@@ -144,23 +130,9 @@ class _Scaled:
         return self.conversions(np.asarray(self.read(*where)))
 
 
-@dataclass(frozen=True)
-class _ScaledMaps:
-    """Reads samples and converts their units."""
-
-    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
-    inputs: _Conversions
-    outputs: _Conversions
-
-    def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        inputs, outputs = (np.asarray(part) for part in self.read(number))
-        return self.inputs(inputs), self.outputs(outputs)
-
-
-def _conversions(
-    data: Trajectories | StaticMaps, variables: Sequence[Variable], targets: Sequence[str]
-) -> _Conversions:
+def _conversions(data: FieldData, targets: Sequence[str]) -> _Conversions:
     """Returns the conversions to the units of training; missing units are assumed to be these."""
+    variables = data.variables
     factors, offsets = np.ones(len(variables)), np.zeros(len(variables))
     changed, notes = list(variables), list[str]()
     # Different variables raise an error elsewhere.
@@ -180,10 +152,10 @@ def _conversions(
             continue
         factors[number], offsets[number] = scaling
         notes.append(f"{variable.name} converted from {variable.units} to {units}, as in training")
-    return _Conversions(tuple(changed), factors, offsets, notes)
+    return _Conversions(tuple(changed), factors, offsets, list(dict.fromkeys(notes)))
 
 
-def check_time(data: Trajectories, trained: TrainedOn) -> None:
+def check_time(data: FieldData, trained: TrainedOn) -> None:
     """Raises an error for another calendar or time step than in training."""
     calendar = "" if data.origin is None else data.origin.calendar
     expected, actual = (SAME_CALENDARS.get(name, name) for name in (trained.calendar, calendar))
@@ -210,7 +182,7 @@ def check_time(data: Trajectories, trained: TrainedOn) -> None:
     raise DataError(data.source, "time", f"{problem} {advice}: gpo run --data {data.source}")
 
 
-def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
+def _check_levels(data: FieldData, trained: TrainedOn) -> None:
     levels: Mapping[str, str] = dict(level.split("=", 1) for level in trained.levels)
     for name, value in data.levels.items():
         if name in levels and not math.isclose(float(levels[name]), float(value), rel_tol=1e-6):
@@ -218,7 +190,7 @@ def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
             raise DataError(data.source, name, f"{problem} Train a run on that level.")
 
 
-def _region(data: Trajectories | StaticMaps) -> dict[str, Any]:
+def _region(data: FieldData) -> dict[str, Any]:
     """Returns names, units, bounds and spacing of the axes; empty if points differ by sample."""
     if len(data.geometries) > 1:
         return {}
@@ -244,7 +216,7 @@ def _region(data: Trajectories | StaticMaps) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _check_region(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
+def _check_region(data: FieldData, trained: TrainedOn) -> None:
     """Raises an error for another region than in training; another resolution is allowed."""
     region = TrainedOn(**_region(data))
     if not trained.axes or not region.axes:

@@ -1,7 +1,6 @@
-"""Training examples from time slices of series or from static maps, padded to equal size.
+"""Training examples from time slices of series, or from static maps, padded to equal size.
 
-Batches are in double precision and not normalised. Data kept in memory have the precision of the
-file.
+Batches are in double precision and not normalised.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, frame_chunks
+from gpo.data.dataset import DataError, FieldData
+from gpo.data.frame_cache import is_large
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.parallel.partition import SitePartition
-
-MAX_BYTES = 2**30
-"""Maximum size of a data set that is kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,10 @@ class Example:
 
 
 class TimeSliceExamples(Dataset[Example]):
-    """Examples from time slices of series.
+    """Examples from time slices.
 
     Args:
-        data: The time series.
+        data: The data set.
         windows: Time slices of a split.
         num_steps: Number of targets per example; slices too close to the end of the split are
             dropped.
@@ -76,7 +74,7 @@ class TimeSliceExamples(Dataset[Example]):
 
     def __init__(
         self,
-        data: Trajectories,
+        data: FieldData,
         windows: Sequence[TimeSlice],
         *,
         num_steps: int = 1,
@@ -86,34 +84,36 @@ class TimeSliceExamples(Dataset[Example]):
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
         self.partition = partition
         self.windows = followed(windows, num_steps)
-        num_frames = data.num_trajectories * len(data.time)
-        num_points = data.geometry().num_points / partition.count
-        size = data.number_type.itemsize
-        # Whether slices are read from the file at every access.
-        self.is_lazy = size * num_frames * num_points * len(data.variables) > MAX_BYTES
-        self._kept: dict[int, np.ndarray] = {}
+        # Whether frames are read from the file at every access.
+        self.is_lazy = is_large(data, partition.count)
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def __getitem__(self, index: int) -> Example:
         window = self.windows[index]
-        geometry = self.data.geometry(window.trajectory)
+        geometry = self.data.geometry(window.sample)
         inputs, sites = window.inputs, self.partition.among(geometry.num_points)
         times = slice(inputs.start, inputs.stop, inputs.step)
-        frames = self._frames(window.trajectory, times)
+        frames = self._frames(window.sample, times)
         if self.reconstructs:
-            return _example(frames, frames[-1:], geometry, sites)
-        stop = window.target + (self.num_steps - 1) * window.lead + 1
-        targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        example = _example(frames, targets, geometry, sites)
+            targets = frames[-1:]
+        else:
+            stop = window.target + (self.num_steps - 1) * window.lead + 1
+            times = slice(window.target, stop, max(window.lead, 1))
+            targets = self._frames(window.sample, times)
+        num_inputs = self.data.num_inputs
+        fields = frames[..., : num_inputs or None]
+        example = _example(fields, targets[..., num_inputs:], geometry, sites)
+        if self.reconstructs:
+            return example
         return self._with_forcings(example, window, sites) if self.data.known else example
 
     def _with_forcings(self, example: Example, window: TimeSlice, sites: slice) -> Example:
         """Prepends to each frame the forcings of the time that it predicts."""
         history, lead = example.frames.shape[1], window.lead
         times = window.first + lead * np.arange(1, history + self.num_steps)
-        values = self.data.forcing_frames(window.trajectory, times, sites)
+        values = self.data.forcing_frames(window.sample, times, sites)
         forcings = torch.from_numpy(values)[None].double()
         return replace(
             example,
@@ -122,96 +122,33 @@ class TimeSliceExamples(Dataset[Example]):
             forcings=forcings[:, history:],
         )
 
-    def _frames(self, trajectory: int, times: slice) -> np.ndarray:
-        if self.is_lazy:
-            sites = self.partition.among(self.data.geometry(trajectory).num_points)
-            return self.data.frames(trajectory, times, sites)
-        if trajectory not in self._kept:
-            self._kept[trajectory] = self._whole(trajectory)
-        return self._kept[trajectory][times]
-
-    def _whole(self, trajectory: int) -> np.ndarray:
-        num_times, num_variables = len(self.data.time), len(self.data.variables)
-        sites = self.partition.among(self.data.geometry(trajectory).num_points)
-        shape = num_times, sites.stop - sites.start, num_variables
-        whole = np.empty(shape, self.data.number_type)
-        for part in frame_chunks(self.data, {trajectory: range(num_times)}):
-            whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
-        return whole
-
-
-class MapExamples(Dataset[Example]):
-    """Examples from static maps, at all points or at those of a partition."""
-
-    def __init__(
-        self, data: StaticMaps, numbers: Sequence[int], partition: SitePartition = SitePartition()
-    ) -> None:
-        self.data, self.numbers, self.partition = data, numbers, partition
-        per_site = len(data.inputs) + len(data.outputs)
-        # Samples are read at every access; whether they exceed the cache of the system.
-        self.is_lazy = 4 * len(numbers) * data.geometry().num_points * per_site > MAX_BYTES
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: int) -> Example:
-        number = self.numbers[index]
-        inputs, outputs = self.data.sample(number)
-        sites = self.partition.among(len(inputs))
-        geometry = self.data.geometry(number)
-        return _example(inputs[None, sites], outputs[None, sites], geometry, sites)
-
-
-def make_examples(
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
-    *,
-    num_steps: int = 1,
-    reconstructs: bool = False,
-    partition: SitePartition = SitePartition(),
-) -> TimeSliceExamples | MapExamples:
-    """Returns the examples of a split, for time series or static maps.
-
-    Args:
-        data: The data set.
-        samples: Time slices of series, or indices of static maps.
-        num_steps: Number of targets per example.
-        reconstructs: Whether the target is the last input frame.
-        partition: The points to read; weights remain those of the whole geometry.
-    """
-    if not isinstance(data, StaticMaps):
-        return TimeSliceExamples(
-            data, samples, num_steps=num_steps, reconstructs=reconstructs, partition=partition
-        )
-    if num_steps > 1 or reconstructs:
-        what = "rollout" if num_steps > 1 else "phase field"
-        raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
-    return MapExamples(data, samples, partition)
+    def _frames(self, sample: int, times: slice) -> np.ndarray:
+        sites = self.partition.among(self.data.geometry(sample).num_points)
+        frames = self.data.frames(sample, times, sites)
+        return frames.astype(self.data.number_type, copy=False)
 
 
 def with_values(
-    data: Trajectories | StaticMaps, samples: Sequence[Any], name: str
-) -> tuple[tuple[Any, ...], str]:
+    data: FieldData, samples: Sequence[TimeSlice], name: str
+) -> tuple[tuple[TimeSlice, ...], str]:
     """Returns the examples of a split that can be learned, and a note if some cannot.
 
     A time slice is left out if no site has a value of all variables in one of its frames.
 
     Args:
         data: The data set.
-        samples: Time slices of series, or indices of static maps.
+        samples: Time slices of the split.
         name: Name of the split, for the note.
     """
-    if isinstance(data, StaticMaps):
-        return tuple(samples), ""
     missing: set[tuple[int, int]] = set()
     for chunk in frame_chunks(data, used_frames(samples)):
         is_known = np.isfinite(chunk.read(data)).all(-1)
-        is_known &= ~data.geometry(chunk.trajectory).is_masked
+        is_known &= ~data.geometry(chunk.sample).is_masked
         empty = np.flatnonzero(~is_known.any(1)) + chunk.frames.start
-        missing |= {(chunk.trajectory, frame) for frame in empty.tolist()}
+        missing |= {(chunk.sample, frame) for frame in empty.tolist()}
     kept = tuple(
         part for part in samples
-        if not any((part.trajectory, frame) in missing for frame in (*part.inputs, part.target))
+        if not any((part.sample, frame) in missing for frame in (*part.inputs, part.target))
     )  # fmt: skip
     if not kept:
         problem = f"are missing at all sites in {len(missing)} frames: no {name} example is left."
@@ -222,7 +159,7 @@ def with_values(
     return kept, f"{left_out}: {len(missing)} of their frames have no values"
 
 
-def prefetch_settings(examples: TimeSliceExamples | MapExamples) -> dict[str, Any]:
+def prefetch_settings(examples: TimeSliceExamples) -> dict[str, Any]:
     """Returns `DataLoader` settings: a worker prefetches batches if data are not in memory."""
     if not examples.is_lazy:
         return {}
@@ -233,10 +170,10 @@ def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice
     """Returns the time slices with `num_steps` targets inside the same split."""
     if num_steps == 1:
         return windows
-    present = {(window.trajectory, window.first) for window in windows}
+    present = {(window.sample, window.first) for window in windows}
     kept = [
         window for window in windows
-        if all((window.trajectory, window.first + ahead * window.lead) in present
+        if all((window.sample, window.first + ahead * window.lead) in present
                for ahead in range(num_steps))
     ]  # fmt: skip
     if not kept:

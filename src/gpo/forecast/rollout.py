@@ -1,12 +1,40 @@
-"""Autoregressive rollouts."""
+"""Autoregressive rollouts: the one loop of training, forecasts, evaluation and interpretation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gpo.forecast.forecaster import Forecaster
+
+Result = TypeVar("Result")
+
+
+def rollout_results(
+    forecaster: Forecaster,
+    frames: Float[Tensor, "batch history points inputs"],
+    steps: range,
+    predict: Callable[[int, Tensor], Result],
+    frame_of: Callable[[Result], Tensor],
+    forcings: Callable[[int], Tensor | None],
+) -> Iterator[Result]:
+    """Yields the result of each step; the predicted frame becomes an input of the next step.
+
+    Args:
+        forecaster: The model.
+        frames: Input of the first step, oldest frame first, normalised or not.
+        steps: Numbers of the steps, from 0 unless a rollout is continued.
+        predict: Returns the result of a step from its number and input.
+        frame_of: Returns the predicted frame of a result that has a next step.
+        forcings: Returns the forcings of the target after that of a step; None without any.
+    """
+    for step in steps:
+        result = predict(step, frames)
+        yield result
+        if step + 1 < steps.stop:
+            frames = forecaster.advance(frames, frame_of(result), forcings(step))
 
 
 def rollout(
@@ -43,17 +71,17 @@ def rollout_steps(
     forcings: Float[Tensor, "#batch later points forcings"] | None = None,
 ) -> Iterator[Float[Tensor, "batch points variables"]]:
     """Yields the forecasts of `rollout` one by one."""
-    forecast: Tensor | None = None
-    for step in range(num_steps):
-        if forecast is not None and not bool(forecast.isfinite().all()):
-            forecast = torch.full_like(forecast, torch.nan)
-        else:
-            with torch.no_grad():
-                forecast = forecaster(frames, coords, weights=weights)
-            assert forecast is not None
-            if step + 1 < num_steps:
-                following = (
-                    None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
-                )
-                frames = forecaster.advance(frames, forecast, following)
-        yield forecast
+
+    def predict(step: int, frames: Tensor) -> Tensor:
+        last = frames[:, -1, :, forecaster.task.num_forcings :]
+        if step > 0 and not bool(last.isfinite().all()):
+            return torch.full_like(last, torch.nan)
+        with torch.no_grad():
+            return forecaster(frames, coords, weights=weights)
+
+    def following(step: int) -> Tensor | None:
+        return None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
+
+    return rollout_results(
+        forecaster, frames, range(num_steps), predict, lambda forecast: forecast, following
+    )

@@ -8,7 +8,6 @@ hide these differences.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gpo.atomic_files import atomic_file
-from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
+from gpo.data.dataset import FieldData
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.model.checkpoint import check_numbers, sha256
 from gpo.settings_files import CheckpointError
@@ -135,7 +135,7 @@ class SiteMeans:
 
     @classmethod
     def of_series(
-        cls, data: Trajectories, windows: Sequence[TimeSlice], forcings: Normalizer
+        cls, data: FieldData, windows: Sequence[TimeSlice], forcings: Normalizer
     ) -> "SiteMeans":
         """Returns mean and standard deviation over all frames of a split, at every point.
 
@@ -177,15 +177,16 @@ class SiteMeans:
         return cls(means, outputs[0], scales, outputs[1])
 
     @classmethod
-    def of(cls, data: StaticMaps, numbers: Sequence[int]) -> "SiteMeans | None":
-        """Returns the means of some samples; None if samples differ in their number of points."""
+    def of(cls, data: FieldData, samples: Sequence[TimeSlice]) -> "SiteMeans | None":
+        """Returns the means of static maps; None if they differ in their number of points."""
         counts = {data.geometry(number).num_points for number in range(data.num_samples)}
         if len(counts) > 1:
             return None
         sums = [_Mean(), _Mean()]
-        for number in numbers:
-            for total, values in zip(sums, data.sample(number), strict=True):
-                total.add(values)
+        for part in frame_chunks(data, used_frames(samples)):
+            values = part.read(data)[0]
+            sums[0].add(values[:, : data.num_inputs])
+            sums[1].add(values[:, data.num_inputs :])
         return cls(*(total.mean() for total in sums))
 
     def save(self, folder: Path) -> None:
@@ -312,8 +313,8 @@ MIN_CHUNKS_SHOWN = 8
 
 
 def training_statistics(
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
+    data: FieldData,
+    samples: Sequence[TimeSlice],
     means: SiteMeans | None = None,
     *,
     is_quiet: bool = True,
@@ -326,7 +327,7 @@ def training_statistics(
         means: Pointwise means of static maps, subtracted before the statistics.
         is_quiet: Whether to hide the progress bar.
     """
-    if isinstance(data, StaticMaps):
+    if not data.has_time:
         inputs, outputs = _of_maps(data, samples, means)
         return inputs, outputs, Changes.none(len(data.outputs))
     states, changes = _of_series(data, samples, is_quiet)
@@ -334,24 +335,22 @@ def training_statistics(
 
 
 def _of_maps(
-    data: StaticMaps, numbers: Sequence[int], means: SiteMeans | None
+    data: FieldData, samples: Sequence[TimeSlice], means: SiteMeans | None
 ) -> tuple[Normalizer, Normalizer]:
     inputs, outputs = Moments(), Moments()
     common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
-    for number in numbers:
-        weights = data.geometry(number).weights
-        for moments, values, mean in zip(
-            (inputs, outputs), data.sample(number), common, strict=True
-        ):
-            moments.add((values - mean)[None], weights)
+    for part in frame_chunks(data, used_frames(samples)):
+        values, weights = part.read(data), data.geometry(part.sample).weights
+        inputs.add(values[..., : data.num_inputs] - common[0], weights)
+        outputs.add(values[..., data.num_inputs :] - common[1], weights)
     return inputs.normalizer(), outputs.normalizer()
 
 
 def _of_series(
-    data: Trajectories, windows: Sequence[TimeSlice], is_quiet: bool
+    data: FieldData, windows: Sequence[TimeSlice], is_quiet: bool
 ) -> tuple[Normalizer, ChangeMoments]:
     """Returns statistics of all frames, and of the change from the last input to the target."""
-    inputs = {(window.trajectory, window.target): window.inputs[-2:] for window in windows}
+    inputs = {(window.sample, window.target): window.inputs[-2:] for window in windows}
     states, changes = Moments(), ChangeMoments()
     parts = frame_chunks(data, used_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
@@ -360,8 +359,8 @@ def _of_series(
         parts, "statistics", transient=True, disable=is_quiet or len(parts) < MIN_CHUNKS_SHOWN
     )
     for part in shown:
-        if part.trajectory != trajectory:
-            trajectory, recent = part.trajectory, dict[int, np.ndarray]()
+        if part.sample != trajectory:
+            trajectory, recent = part.sample, dict[int, np.ndarray]()
         values, weights = part.read(data), data.geometry(trajectory).weights
         states.add(values, weights)
         recent |= zip(part.frames, values, strict=True)
@@ -375,7 +374,7 @@ def _of_series(
     return states.normalizer(), changes
 
 
-def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Normalizer:
+def forcing_statistics(data: FieldData, windows: Sequence[TimeSlice]) -> Normalizer:
     """Returns the normaliser of forcings over the frames of the training split."""
     parts: list[Normalizer] = []
     for forcing in data.known:
@@ -391,7 +390,7 @@ def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Norm
 
 
 def _forcing_frames(
-    data: Trajectories, windows: Sequence[TimeSlice], is_constant: bool
+    data: FieldData, windows: Sequence[TimeSlice], is_constant: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for trajectory, numbers in used_frames(windows).items():
         weights = data.geometry(trajectory).weights

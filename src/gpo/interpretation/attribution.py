@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
@@ -57,7 +57,7 @@ MAX_PARTS = 6
 
 def describe_motion(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     batches: Sequence[Batch],
     variables: FlowVariables,
     generator: np.random.Generator,

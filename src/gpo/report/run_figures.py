@@ -28,7 +28,7 @@ def draw_forecast(
     task: Task,
     example: Example,
     geometry: Geometry,
-    times: tuple[str, str] | None = None,
+    times: Sequence[str] = ("", ""),
 ) -> Figure:
     """Returns input, truth, prediction and error of one example, one row per variable.
 
@@ -37,9 +37,9 @@ def draw_forecast(
         task: Names and units of inputs and outputs.
         example: The example that was predicted.
         geometry: The sites of the example.
-        times: Times or dates of the last input and of the target; None for static maps.
+        times: Times or dates of the last input and of the target; empty for static maps.
     """
-    earlier, later = (f", {time}" for time in times) if times else ("", "")
+    earlier, later = (f", {time}" if time else "" for time in times)
     is_known = example.weights[0].numpy() > 0
     inputs, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
     outputs = task.outputs[:4]

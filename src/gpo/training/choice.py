@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from gpo.atomic_files import write_text
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.evaluation.verdict import MIN_BLOCKS
-from gpo.forecast.examples import make_examples, with_values
+from gpo.forecast.examples import TimeSliceExamples, with_values
 from gpo.forecast.statistics import training_statistics
 from gpo.numerics.norms import scaled_rmse
 from gpo.settings_files import check_fields, read_json
@@ -169,7 +169,7 @@ class Search:
 
     def __init__(
         self,
-        data: Trajectories | StaticMaps,
+        data: FieldData,
         config: RunConfig,
         given: frozenset[str],
         run: Run,
@@ -183,10 +183,12 @@ class Search:
     def choose(self) -> Choice:
         """Runs trials within the time limit and returns the selected settings."""
         unit = self.seconds / NUM_UNITS
-        if len(split_of(self.data, self.config).validation) < MIN_BLOCKS:
+        split = split_of(self.data, self.config)
+        if len(split.validation) < MIN_BLOCKS:
             # One or two examples would decide by chance.
             return self._choice(self._try({}, unit))
-        histories = self._histories()
+        is_forecast = split.training[0].lead > 0
+        histories = self._histories() if is_forecast else [{}]
         trials = self._try_all(histories, unit)
         best = best_by_margin(trials)
         if best.steps < MIN_STEPS:
@@ -196,7 +198,7 @@ class Search:
             # A short trial may still be the best, because increments start from a good trend.
             # A longer one needs no margin: training continues from it.
             return self._choice(min(best_by_margin(longer), best, key=lambda trial: trial.error))
-        changes = [{**best.settings, **change} for change in self._changes(best.steps)]
+        changes = [{**best.settings, **change} for change in self._changes(best.steps, is_forecast)]
         changed = self._try_all(changes, unit)
         better = [trial for trial in changed if trial.error < MARGIN * best.error]
         if not better:
@@ -213,7 +215,7 @@ class Search:
 
     def _histories(self) -> list[dict[str, Any]]:
         """Returns the histories for which the series is long enough."""
-        if "history" in self.given or isinstance(self.data, StaticMaps):
+        if "history" in self.given:
             return [{}]
         possible: list[dict[str, Any]] = [{}]
         for history in (2, 3):
@@ -230,14 +232,14 @@ class Search:
         is_fixed = "batch_size" in self.given or size < BATCH_DIVISOR
         return {} if is_fixed else {"batch_size": size // BATCH_DIVISOR}
 
-    def _changes(self, steps: int) -> list[dict[str, Any]]:
+    def _changes(self, steps: int, is_forecast: bool) -> list[dict[str, Any]]:
         """Returns changes of one setting each, most promising first, except those that the user set."""
-        rate, is_map = self.config.learning_rate, isinstance(self.data, StaticMaps)
+        rate = self.config.learning_rate
         changes: list[dict[str, Any]] = [{"learning_rate": float(f"{rate / 3:.3g}")}]
-        if is_map:
-            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
-        else:
+        if is_forecast:
             changes += [{"relative_to": "change"}, {"noise": 0.0}]
+        else:
+            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
         sizes = self.config.model.config
         if steps >= MIN_STEPS_WIDER and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
@@ -302,13 +304,13 @@ def adopt_trial(run: Run, choice: Choice) -> None:
     shutil.rmtree(run.folder / CHOICE_FOLDER, ignore_errors=True)
 
 
-def persistence_score(data: Trajectories | StaticMaps, config: RunConfig) -> float | None:
+def persistence_score(data: FieldData, config: RunConfig) -> float | None:
     """Returns the score of persistence on validation data; None for static maps."""
-    if isinstance(data, StaticMaps):
-        return None
     split = split_of(data, config)
+    if split.training[0].lead == 0:
+        return None
     std = torch.from_numpy(training_statistics(data, split.training)[1].std)
-    examples = make_examples(data, with_values(data, split.validation, "validation")[0])
+    examples = TimeSliceExamples(data, with_values(data, split.validation, "validation")[0])
     scores = []
     for number in range(len(examples)):
         example = examples[number]

@@ -18,13 +18,13 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.forecast.examples import (
     Batches,
     EpochShuffle,
     Example,
+    TimeSliceExamples,
     collate,
-    make_examples,
     prefetch_settings,
     with_values,
 )
@@ -50,7 +50,7 @@ from gpo.training.setup import new_forecaster, split_of
 
 
 def train(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     config: RunConfig,
     out: str | Path,
     *,
@@ -93,7 +93,7 @@ def train(
 
 
 def _fit(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     config: RunConfig,
     run: Run,
     devices: int,
@@ -120,8 +120,10 @@ def _fit(
     rank_among_sites = global_rank() % space_shards
     partition = SitePartition.of(sites.num_points, sites.grid_shape, rank_among_sites, space_shards)
     portion = {"reconstructs": config.task.phase == "field", "partition": partition}
-    training = make_examples(data, split.training, num_steps=config.optimizer.rollout, **portion)
-    validation = make_examples(data, split.validation, **portion)
+    training = TimeSliceExamples(
+        data, split.training, num_steps=config.optimizer.rollout, **portion
+    )
+    validation = TimeSliceExamples(data, split.validation, **portion)
     batch_size, accumulate = config.optimizer.batch_size, config.optimizer.accumulate
     order = EpochShuffle(len(training), config.optimizer.seed)
     batches = Batches(order, batch_size, rank=rank, world=groups)

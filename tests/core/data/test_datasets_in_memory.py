@@ -45,19 +45,23 @@ def test_a_data_set_of_an_open_file_stays_open(tmp_path):
 def test_numbers_of_each_sample_are_inputs_of_maps(tmp_path):
     fields = {"u": (("sample", "x"), RANDOM.normal(size=(9, 12))), "mu": ("sample", np.arange(9.0))}
     data = open_data(xr.Dataset(fields, {"x": np.arange(12.0)}), ReadOptions(inputs=("mu",)))
-    inputs, outputs = data.sample(4)
+    assert not data.has_time
+    inputs, outputs = data.frames(4)[0].T
     assert (inputs == 4).all()
-    np.testing.assert_array_equal(outputs[:, 0], fields["u"][1][4])
+    np.testing.assert_array_equal(outputs, fields["u"][1][4])
 
 
 def test_attributes_state_what_conventions_cannot():
     values = RANDOM.normal(size=(2, 6, 10))
-    coords = {"x": ("x", np.arange(10) / 10, {"gpo_periodic": True}), "nu": ("trajectory", [1.0, 2])}
+    coords = {
+        "x": ("x", np.arange(10) / 10, {"gpo_periodic": True}),
+        "nu": ("trajectory", [1.0, 2]),
+    }
     dataset = xr.Dataset({"u": (("trajectory", "time", "x"), values)}, coords)
     data = open_data(dataset)
     assert data.geometry().domain.periodic == (True,)
     assert data.geometry().domain.upper == (1.0,)
-    assert data.num_trajectories == 2
+    assert data.num_samples == 2
     np.testing.assert_array_equal(data.parameters["nu"], [1, 2])
     np.testing.assert_array_equal(data.frames(1)[..., 0], values[1])
 
@@ -90,5 +94,7 @@ def test_only_the_selected_part_of_a_lazy_array_is_read():
     data = open_data(dataset)
     assert requested == [40]
     np.testing.assert_array_equal(data.frames(0, slice(3, 5))[..., 0], values[0, 3:5])
-    np.testing.assert_array_equal(data.frames(0, slice(3, 5), slice(8, 9))[0, 0, 0], values[0, 3, 8])
+    np.testing.assert_array_equal(
+        data.frames(0, slice(3, 5), slice(8, 9))[0, 0, 0], values[0, 3, 8]
+    )
     assert requested == [40, 80, 2]

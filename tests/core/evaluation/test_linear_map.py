@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from gpo.data.forcings import Variable
-from gpo.data.splits import Split, split_samples, split_time_slices
+from gpo.data.splits import Split, split_time_slices
 from gpo.evaluation.linear_map import LinearMap, build_linear_map, chosen_rank
 from gpo.evaluation.references import ReferenceInputs
-from gpo.forecast.examples import collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.statistics import training_statistics
 from tests.core.evaluation.test_score import Times
@@ -32,7 +32,7 @@ def built(series, split, history=1, **changes):
             "training_samples": split.training, "validation_samples": split.validation, **changes,
         })
     )  # fmt: skip
-    batch = collate([make_examples(series, split.test)[n] for n in range(len(split.test))])
+    batch = collate([TimeSliceExamples(series, split.test)[n] for n in range(len(split.test))])
     return reference, batch
 
 
@@ -122,12 +122,12 @@ def test_static_maps_have_a_linear_map_of_their_fields():
         outputs=(Variable("s"),),
         fetch=lambda number: (data.fetch(number)[0], 3 * data.fetch(number)[0].cumsum(0) + 2),
     )
-    assert error(*built(linear, split_samples(linear))) < 1e-8
+    assert error(*built(linear, split_time_slices(linear))) < 1e-8
 
 
 def test_there_is_none_where_sites_do_not_correspond_or_examples_are_too_few():
     maps, data = squares(), decaying_waves()
-    assert built(maps, split_samples(maps))[0] is None
+    assert built(maps, split_time_slices(maps))[0] is None
     split = split_time_slices(data)
     few = Split(split.training[:7], split.validation, split.test, "time")
     assert built(data, few)[0] is None

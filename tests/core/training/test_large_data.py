@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from gpo.data.dataset import frame_chunks
+from gpo.data import frame_cache
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import TimeSlice, split_time_slices, used_frames
 from gpo.evaluation.references import Climatology
-from gpo.forecast import examples as examples_module
 from gpo.forecast import statistics as normalize
-from gpo.forecast.examples import collate, make_examples, prefetch_settings
+from gpo.forecast.examples import TimeSliceExamples, collate, prefetch_settings
 from gpo.forecast.statistics import Normalizer, training_statistics
 from gpo.runs import Run
 from gpo.training.config import RunConfig
@@ -31,7 +31,7 @@ def in_one_go(data, windows):
         for number, chosen in used_frames(windows).items()
     ]
     changes = [
-        (data.frames(w.trajectory)[[w.target]] - data.frames(w.trajectory)[[w.last]], data.geometry(w.trajectory).weights)
+        (data.frames(w.sample)[[w.target]] - data.frames(w.sample)[[w.last]], data.geometry(w.sample).weights)
         for w in windows
     ]  # fmt: skip
     return Normalizer.fit(frames), Normalizer.fit(changes)
@@ -106,9 +106,9 @@ FILES = {
 def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypatch, file, start):
     data = open_data(FILES[file](tmp_path))
     windows = [TimeSlice(0, first, first, first + 1) for first in range(len(data.time) - 1)]
-    expected = [collate([example]) for example in make_examples(data, windows)]
-    monkeypatch.setattr(examples_module, "MAX_BYTES", 0)
-    lazy = make_examples(data, windows)
+    expected = [collate([example]) for example in TimeSliceExamples(data, windows)]
+    monkeypatch.setattr(frame_cache, "MAX_CACHED_BYTES", 0)
+    lazy = TimeSliceExamples(data, windows)
     settings = prefetch_settings(lazy)
     assert settings["num_workers"] == 1
     # The file was read before, so that whatever its library keeps is copied by a fork.
@@ -124,7 +124,7 @@ def test_a_worker_process_reads_what_the_first_process_reads(tmp_path, monkeypat
 
 def test_data_in_memory_needs_no_worker():
     data = decaying_waves()
-    assert prefetch_settings(make_examples(data, split_time_slices(data).training)) == {}
+    assert prefetch_settings(TimeSliceExamples(data, split_time_slices(data).training)) == {}
 
 
 @pytest.mark.thorough
@@ -132,7 +132,7 @@ def test_training_on_data_that_is_read_ahead_gives_the_same_model(tmp_path, monk
     config = RunConfig.of(**TINY, epochs=2)
     outcomes = []
     for name, limit in (("kept", 2**30), ("lazy", 0)):
-        monkeypatch.setattr(examples_module, "MAX_BYTES", limit)
+        monkeypatch.setattr(frame_cache, "MAX_CACHED_BYTES", limit)
         run = Run(tmp_path / name)
         outcomes.append(train(decaying_waves(), config, run.folder, is_quiet=True).state_dict())
     for key, values in outcomes[0].items():

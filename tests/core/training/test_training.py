@@ -97,7 +97,7 @@ def test_statistics_of_a_run_ignore_validation_and_test_data():
     data = decaying_waves()
     split = split_time_slices(data)
     normalizer, _, changes = training_statistics(data, split.training)
-    held_out = {window.trajectory for window in (*split.validation, *split.test)}
+    held_out = {window.sample for window in (*split.validation, *split.test)}
 
     def spoiled(number, times):
         frames = data.fetch(number, times)
@@ -130,7 +130,7 @@ def test_training_beats_persistence_and_leaves_a_whole_run_folder(tmp_path):
 @pytest.mark.parametrize("history", [1, 2])
 def test_frames_without_values_are_skipped_and_this_is_told(tmp_path, history):
     values = np.stack([decaying_waves().fetch(n, slice(None)) for n in range(8)])
-    first, last = [getattr(split_of(decaying_waves(), RunConfig.of(**TINY)), name)[0].trajectory
+    first, last = [getattr(split_of(decaying_waves(), RunConfig.of(**TINY)), name)[0].sample
                    for name in ("training", "validation")]  # fmt: skip
     values[first, 4], values[last, 0, :, 1] = np.nan, np.nan
     data, config = decaying_waves(values=values), RunConfig.of(**TINY, epochs=1, history=history)

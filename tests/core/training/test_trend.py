@@ -9,7 +9,7 @@ import torch
 
 from gpo.data.gaps import fill_in_time
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import TimeSliceExamples, make_examples
+from gpo.forecast.examples import TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import training_statistics
 from gpo.training.config import RunConfig
@@ -42,7 +42,7 @@ def forecaster_of(data, **settings):
 
 def last_window(data, forecaster):
     config = RunConfig.of(**TINY, history=forecaster.task.history)
-    return make_examples(data, split_of(data, config).test[-1:])[0]
+    return TimeSliceExamples(data, split_of(data, config).test[-1:])[0]
 
 
 @pytest.mark.parametrize("history", [2, 3])
@@ -76,8 +76,8 @@ def test_trend_and_remainder_are_least_squares_over_training_data_alone():
     _, _, changes = training_statistics(data, split.training)
     pairs = []
     for window in split.training:
-        before, last = (data.frames(window.trajectory)[n] for n in window.inputs)
-        pairs.append((last - before, data.frames(window.trajectory)[window.target] - last))
+        before, last = (data.frames(window.sample)[n] for n in window.inputs)
+        pairs.append((last - before, data.frames(window.sample)[window.target] - last))
     before, after = np.array(pairs).transpose(1, 0, 2, 3)
     trend = (before * after).sum((0, 1)) / (before**2).sum((0, 1))
     left = ((after - trend * before) ** 2).sum((0, 1)) / (after**2).sum((0, 1))
@@ -85,7 +85,7 @@ def test_trend_and_remainder_are_least_squares_over_training_data_alone():
     assert (trend < 1).all()
     np.testing.assert_allclose(changes.trend, trend, rtol=1e-10)
     np.testing.assert_allclose(changes.remainder, np.sqrt(left), rtol=1e-8)
-    held_out = {window.trajectory for window in (*split.validation, *split.test)}
+    held_out = {window.sample for window in (*split.validation, *split.test)}
     spoiled = replace(data, fetch=lambda n, t: data.fetch(n, t) + 1e6 * (n in held_out))
     np.testing.assert_array_equal(training_statistics(spoiled, split.training)[2].trend, changes.trend)  # fmt: skip
 

@@ -14,9 +14,8 @@ import xarray as xr
 
 from gpo.data.dataset import (
     DataError,
+    FieldData,
     RowReader,
-    StaticMaps,
-    Trajectories,
     Variable,
     fetch_with_scalars,
 )
@@ -70,7 +69,7 @@ class Reader:
     """A file layout: how it is recognised, and opened as a data set."""
 
     name: str
-    """Name of the layout, as in `READERS` and `Trajectories.layout`."""
+    """Name of the layout, as in `READERS` and `FieldData.layout`."""
     layout: str
     """Short description of the layout for error messages."""
     recognises: Callable[[Path], bool]
@@ -93,7 +92,7 @@ class Reader:
         options = replace(options, variables=(name,))
         return read_static(Source(path, self.name, partial(self.open, path, options)), name)
 
-    def read(self, path: Path, options: ReadOptions = ReadOptions()) -> Trajectories | StaticMaps:
+    def read(self, path: Path, options: ReadOptions = ReadOptions()) -> FieldData:
         """Returns the data of a file."""
         unused = {name: type(getattr(options, name))() for name in self.handles}
         source = Source(path, self.name, partial(self.open, path, options), self.has_names)
@@ -112,7 +111,7 @@ class Source:
     """Whether forecasts keep the names of dimensions."""
 
 
-def build_data(source: Source, options: ReadOptions) -> Trajectories | StaticMaps:
+def build_data(source: Source, options: ReadOptions) -> FieldData:
     """Returns the data of a data set: static maps if it has inputs, else time series.
 
     Args:
@@ -155,7 +154,7 @@ def _prepare_series(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr
     return dataset.assign({field: dataset[field].expand_dims(name) for field in fields})
 
 
-def _series(source: Source, content: Content, options: ReadOptions) -> Trajectories:
+def _series(source: Source, content: Content, options: ReadOptions) -> FieldData:
     path, dataset = source.path, content.dataset
     assert dataset is not None
     options = without_levels(dataset, options)
@@ -184,7 +183,7 @@ def _series(source: Source, content: Content, options: ReadOptions) -> Trajector
         names = options.variables
     counts = tuple(geometry.num_points for geometry in geometries)
     read = FrameReader(path, content.reading(), plan, counts)
-    return Trajectories(
+    return FieldData(
         layout=source.layout,
         source=path,
         variables=tuple(
@@ -200,7 +199,7 @@ def _series(source: Source, content: Content, options: ReadOptions) -> Trajector
         candidates=find_candidates(path, dataset, plan, content.reading()),
         case_dim=(plan.series or "") if source.has_names else "",
         time_dim=plan.time,
-        num_trajectories=plan.num_trajectories(dataset),
+        num_samples=plan.num_trajectories(dataset),
         fetch=RowReader(read, max(1, counts[0] // dataset.sizes[plan.sites[0]])),
     )
 
@@ -285,7 +284,7 @@ def _prepare_maps(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr.D
     return dataset.assign({name: dataset[name].expand_dims(SAMPLE) for name in names})
 
 
-def _maps(source: Source, content: Content, options: ReadOptions) -> StaticMaps:
+def _maps(source: Source, content: Content, options: ReadOptions) -> FieldData:
     """Returns maps from the named inputs to the named variables, or to all other fields.
 
     Samples lie along a dimension that all variables have: that of a scalar input, otherwise the
@@ -339,7 +338,7 @@ def _maps(source: Source, content: Content, options: ReadOptions) -> StaticMaps:
         for number, geometry in enumerate(geometries)
     )
     fetch = replace(read, content=content.reading())
-    return StaticMaps(
+    return FieldData.of_maps(
         layout=source.layout,
         source=path,
         inputs=tuple(_variable(name, dataset[name]) for name in (*scalars, *input_fields)),

@@ -85,7 +85,7 @@ def test_its_files_are_joined_by_a_pattern_and_periodic_on_request(file, registe
     register("tides", TIDES)
     file.with_stem("river").write_bytes(file.read_bytes())
     joined = open_data(f"{file.parent}/*.tide", ReadOptions(periodic=("x",)))
-    assert joined.num_trajectories == 2
+    assert joined.num_samples == 2
     assert joined.geometry().domain.periodic == (True,)
 
 
