@@ -78,7 +78,6 @@ class Radar:
     def of(cls, path: Path) -> "Radar":
         """Reads the file of the column."""
         data = open_data(path)
-        assert isinstance(data, FieldData)
         units = data.variables[0].units
         factors = conversion(units, UNITS)
         if factors is None:
@@ -196,7 +195,6 @@ def trained(radar: Radar, model: str, seed: int, flags: Sequence[str], runs: Pat
 def rolled_out(radar: Radar, run: Path, starts: Sequence[int]) -> Fields:
     """Returns autoregressive forecasts of a run in mm/h, which are at least zero."""
     opened = open_run(run)
-    assert isinstance(opened.data, FieldData)
     forecaster, rows = opened.forecaster().eval(), []
     for t in starts:
         time_slice = TimeSlice(0, t - (forecaster.task.history - 1), t, t + 1)

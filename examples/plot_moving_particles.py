@@ -21,7 +21,6 @@ from PIL import Image
 from scipy.ndimage import map_coordinates
 
 from gpo import (
-    FieldData,
     Forecaster,
     GaussianParticleOperator,
     open_run,
@@ -188,7 +187,6 @@ def main(run: Path, out: Path, budget_cpu: float, num_steps: int) -> None:
         subprocess.run([sys.executable, "-m", "gpo", *command, "--budget-cpu", str(budget_cpu)], check=True)  # fmt: skip
     opened = open_run(run)
     forecaster, data, test = opened.forecaster().eval(), opened.data, opened.split.test
-    assert isinstance(data, FieldData)
     coords = torch.from_numpy(data.geometry().coords).float()
     size = round(len(coords) ** 0.5)
     trajectories = sorted({member.sample for member in test})

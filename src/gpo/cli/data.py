@@ -40,7 +40,7 @@ class Reading:
     periodic: Annotated[tuple[str, ...], NAMES] = ()
     """Periodic axes if the file does not state them, such as x y."""
     mask: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """Use only points where this variable is not zero, or 'lsm<0.5' holds."""
+    """Points to use: where a variable is not zero, or 'lsm<0.5'."""
     mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """File with the variable of --mask at the points of the data."""
     reader: Annotated[

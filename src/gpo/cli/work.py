@@ -25,6 +25,7 @@ from gpo.evaluation.results import (
     format_score,
 )
 from gpo.evaluation.score import evaluate
+from gpo.forecast.blend import sentence
 from gpo.forecast.compatibility import convert_to_training_units
 from gpo.forecast.sharded import DistributedForecaster
 from gpo.limits import format_bytes
@@ -69,6 +70,7 @@ def train_run(
         given: Names of the settings that the user set.
     """
     # Importing Lightning takes seconds, and other commands do not need it.
+    from gpo.training.choice import with_features
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
@@ -90,6 +92,7 @@ def train_run(
         choice = _choose(data, requested, given, folder)
     if choice is not None:
         config = choice.applied(requested)
+        data = with_features(data, choice.settings)
     run = OpenRun(folder, config, data, split_of(data, config))
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
@@ -114,6 +117,9 @@ def train_run(
         record = folder.record()
         if choice is not None and record is not None and choice.verdict(record.best_score):
             say(choice.verdict(record.best_score))
+        made_of = sentence(trained.task)
+        if made_of:
+            say(made_of)
         say(f"model: {folder.model_folder}")
     return replace(run, trained=trained.cpu())
 
@@ -262,6 +268,8 @@ def print_results(results: Results) -> None:
     if results.diverged_at:
         say(divergence_message(results))
     say(f"verdict: {results.verdict}")
+    if results.blend:
+        say(results.blend)
     if results.validation:
         say(f"on validation data: {results.validation['verdict']} {VALIDATION_CAVEAT}")
     for reason in results.reasons.values():
@@ -349,8 +357,8 @@ def _table(results: Results) -> Table:
     for name, scores in results.variables.items():
         units = results.units.get(name, "")
         for who, numbers in scores.items():
-            label = (f"{name} ({units})" if units else name) if who == "model" else ""
-            skill = scores["model"].get(f"skill_{who}")
+            label = (f"{name} ({units})" if units else name) if who == next(iter(scores)) else ""
+            skill = scores[results.written].get(f"skill_{who}")
             shown = [format_score(numbers.get(key, math.nan)) for key in COLUMNS]
             table.add_row(label, who, *shown, "" if skill is None else format_score(skill))
     return table

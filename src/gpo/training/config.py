@@ -29,7 +29,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "data": {"mask": None, "mask_from": None},
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw", "freeze": None},
-    "task": {"non_negative": (), "normalise": "variables"},
+    "task": {"non_negative": (), "normalise": "variables", "blend": False},
 }
 """Fields that versions since 0.7 added, by section, with their values in older run folders."""
 
