@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.forcings import Variable
 from gpo.data.splits import Split, split_time_slices
 from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.forecast.linear_map import LinearMap, chosen_rank
@@ -112,11 +111,12 @@ def test_noise_is_left_to_persistence():
 
 def test_static_maps_have_a_linear_map_of_their_fields():
     data = equal_squares(40)
-    linear = replace(
-        data,
-        outputs=(Variable("s"),),
-        fetch=lambda number: (data.fetch(number)[0], 3 * data.fetch(number)[0].cumsum(0) + 2),
-    )
+
+    def fetch(number, times):
+        given = data.fetch(number, times)[..., :1]
+        return np.concatenate([given, 3 * given.cumsum(1) + 2], -1)
+
+    linear = replace(data, fetch=fetch)
     assert error(*built(linear, split_time_slices(linear))) < 1e-8
 
 

@@ -26,6 +26,7 @@ from gpo.data.readers.build import Reader, Source, build_data
 from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
 from gpo.data.readers.size_checks import check_regular
 from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
+from gpo.data.untrusted import read_in_child
 from gpo.optional import MissingPackageError, raise_missing_package
 from gpo.registry import Registry
 
@@ -64,9 +65,13 @@ def open_data(
     """
     if isinstance(path, xr.Dataset):
         return make_axes_periodic(_open_dataset(path, options), options.periodic)
+    if options.untrusted:
+        in_child = replace(options, untrusted=False)
+        return read_in_child(_name(path), open_data, path, in_child, reader)
     if reader is not None and reader not in READERS:
-        source = Path(path if isinstance(path, str | Path) else str(next(iter(path), "")))
-        raise DataError(source, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
+        raise DataError(
+            _name(path), "reader", f"must be one of {', '.join(READERS)}, got {reader!r}."
+        )
     source, files = find_files(path)
     if len(files) == 1:
         data = _open_file(files[0], options, reader)
@@ -87,6 +92,11 @@ def _open_dataset(dataset: xr.Dataset, options: ReadOptions) -> FieldData:
     path = Path(str(dataset.encoding.get("source", "dataset")))
     content = dataset.drop_indexes(encoded.keys() & dataset.xindexes.keys()).assign(encoded)
     return build_data(Source(path, "xarray", lambda: content), options)
+
+
+def _name(path: str | Path | Sequence[str | Path]) -> Path:
+    """Returns the first of several paths, for error messages."""
+    return Path(path if isinstance(path, str | Path) else str(next(iter(path), "")))
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path]]:
@@ -186,6 +196,8 @@ def open_static(
         name: Name of the variable.
         options: How to read the file.
     """
+    if options.untrusted:
+        return read_in_child(path, open_static, path, name, replace(options, untrusted=False))
     try:
         data = open_data(path, replace(options, extra_inputs=(name,)))
     except DataError:
