@@ -48,7 +48,7 @@ def projected_coastlines(geometry: Geometry) -> list[list[float]]:
     lines: list[list[float]] = []
     for line in stored_coastlines():
         points = _vectors(line)
-        distances, nearest = tree.query(points, k=NUM_NEIGHBOURS)
+        distances, nearest = map(np.asarray, tree.query(points, k=NUM_NEIGHBOURS))
         is_near = distances[:, 0] < REACH * spacing
         placed = _placed(points[is_near], sites, geometry.coords, nearest[is_near])
         breaks = np.flatnonzero(np.diff(np.flatnonzero(is_near)) > 1) + 1
@@ -57,7 +57,8 @@ def projected_coastlines(geometry: Geometry) -> list[list[float]]:
 
 
 def _vectors(degrees: np.ndarray) -> np.ndarray:
-    return unit_vectors(*torch.from_numpy(np.ascontiguousarray(degrees.T, dtype=float))).numpy()
+    longitude, latitude = (torch.from_numpy(part.astype(float)) for part in degrees.T)
+    return unit_vectors(longitude, latitude).numpy()
 
 
 def _placed(

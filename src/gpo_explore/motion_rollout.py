@@ -96,7 +96,7 @@ class MotionRollout:
             session, RolloutRequest(example=request.example, ablation=request.ablation, steps=steps)
         )
         last = session.samples[request.example].last
-        self.example = replace(example, forcings=start.forcings)
+        self.example = replace(example, forcings=start.forcings, seasons=start.example.seasons)
         self.frames = np.concatenate([self.frames, start.truth])
         self.labels = [*data.time_labels([last]), *start.labels]
         self.times = np.array([float(data.time[last]), *start.times])

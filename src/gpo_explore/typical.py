@@ -58,7 +58,12 @@ def _model_errors(
         with session.lock:
             example = session.uncached_example(number)
         with torch.no_grad():
-            predicted = forecaster(example.frames, example.coords, weights=example.site_weights)
+            predicted = forecaster(
+                example.frames,
+                example.coords,
+                weights=example.site_weights,
+                seasons=example.seasons,
+            )
         rows.append(channel_errors(predicted, example.target, example.weights)[0].numpy())
     session.scores = np.array(rows).reshape(len(rows), -1)
     return session.scores

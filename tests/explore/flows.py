@@ -68,7 +68,7 @@ def flowing(place, *, is_planted=True):
     )  # fmt: skip
     torch.manual_seed(0)
     sizes = {**SIZES, "num_transports": 1}
-    config = RunConfig.of(data="flow.nc", **small_run("geometric", **sizes))
+    config = RunConfig.of(data="flow.nc", blend=False, **small_run("geometric", **sizes))
     split = split_time_slices(data)
     forecaster = new_forecaster(data, split, config)
     if is_planted:

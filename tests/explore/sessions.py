@@ -94,7 +94,7 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
     # A page ablates every wave; eight along an axis are 145 on a plane.
     waves = {"num_waves": 4, "num_transports": 1} if variant == "geometric" else {}
     given = small_run(variant, **{**SIZES, **waves}) if "model" not in changes else {}
-    config = RunConfig.of(**{"data": "waves.nc", "history": 2, **given, **changes})
+    config = RunConfig.of(**{"data": "waves.nc", "history": 2, "blend": False, **given, **changes})
     split = split_time_slices(data, history=config.task.history, lead=config.task.lead)
     forecaster = lively(new_forecaster(data, split, config))
     return Session("waves", forecaster, data, split.test, split.training)

@@ -25,7 +25,9 @@ from gpo.evaluation.results import (
     format_score,
 )
 from gpo.evaluation.score import evaluate
+from gpo.forecast.blend import sentence
 from gpo.forecast.compatibility import convert_to_training_units
+from gpo.forecast.resolution import with_means_at
 from gpo.forecast.sharded import DistributedForecaster
 from gpo.limits import format_bytes
 from gpo.parallel.partition import SitePartition
@@ -35,6 +37,7 @@ from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, open_other_coarsened, open_run, read_data, with_absolute_paths
 from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
+from gpo.training.parts import BudgetConfig
 from gpo.training.run_folder import SCORE, Run, read_log
 from gpo.training.setup import split_of, training_memory
 
@@ -69,6 +72,7 @@ def train_run(
         given: Names of the settings that the user set.
     """
     # Importing Lightning takes seconds, and other commands do not need it.
+    from gpo.training.choice import with_features
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
@@ -90,16 +94,12 @@ def train_run(
         choice = _choose(data, requested, given, folder)
     if choice is not None:
         config = choice.applied(requested)
+        data = with_features(data, choice.settings)
     run = OpenRun(folder, config, data, split_of(data, config))
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
         folder.check(config)
-        limits = requested.budget
-        seconds = limits.budget_cpu
-        more = (
-            f"--epochs {2 * limits.epochs}" if seconds is None else f"--budget-cpu {10 * seconds:g}"
-        )
-        done = f"finished: nothing to do; continue with {more}"
+        done = f"finished: nothing to do; continue with {_larger_budget(folder, requested.budget)}"
         say(done if is_finished else _summary(run))
         bounded = config.task.non_negative
         for note in (*notes(data), *precision_notes(data), *value_notes(data, bounded)):
@@ -114,8 +114,22 @@ def train_run(
         record = folder.record()
         if choice is not None and record is not None and choice.verdict(record.best_score):
             say(choice.verdict(record.best_score))
+        made_of = sentence(trained.task)
+        if made_of:
+            say(made_of)
         say(f"model: {folder.model_folder}")
     return replace(run, trained=trained.cpu())
+
+
+def _larger_budget(folder: Run, limits: BudgetConfig) -> str:
+    """Returns the flag that continues a finished run: the limit that ended it, made larger."""
+    record = folder.record()
+    reason = "" if record is None else record.reason
+    if limits.budget_cpu is not None and "CPU seconds" in reason:
+        return f"--budget-cpu {10 * limits.budget_cpu:g}"
+    if limits.steps is not None and reason.endswith("steps are done"):
+        return f"--steps {2 * limits.steps}"
+    return f"--epochs {2 * limits.epochs}"
 
 
 def _choose(
@@ -178,6 +192,7 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     for note in converted:
         say(note)
     _check_kind(data, run.data)
+    forecaster = with_means_at(forecaster, data.geometry())
     lead = run.split.test[0].lead
     samples = all_time_slices(data, history=task.history, lead=lead)
     split = replace(run.split, test=samples)
@@ -262,6 +277,8 @@ def print_results(results: Results) -> None:
     if results.diverged_at:
         say(divergence_message(results))
     say(f"verdict: {results.verdict}")
+    if results.blend:
+        say(results.blend)
     if results.validation:
         say(f"on validation data: {results.validation['verdict']} {VALIDATION_CAVEAT}")
     for reason in results.reasons.values():
@@ -349,8 +366,8 @@ def _table(results: Results) -> Table:
     for name, scores in results.variables.items():
         units = results.units.get(name, "")
         for who, numbers in scores.items():
-            label = (f"{name} ({units})" if units else name) if who == "model" else ""
-            skill = scores["model"].get(f"skill_{who}")
+            label = (f"{name} ({units})" if units else name) if who == next(iter(scores)) else ""
+            skill = scores[results.written].get(f"skill_{who}")
             shown = [format_score(numbers.get(key, math.nan)) for key in COLUMNS]
             table.add_row(label, who, *shown, "" if skill is None else format_score(skill))
     return table

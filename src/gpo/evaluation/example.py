@@ -41,7 +41,9 @@ class ReportExample:
     def of(cls, forecaster: Forecaster, example: Example) -> "ReportExample":
         """Returns prediction and activations of the first sample of an example."""
         coords, weights = example.coords, example.site_weights
-        predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
+        predicted = forecaster(example.frames, coords, weights=weights, seasons=example.seasons)[
+            0
+        ].numpy()
         empty = np.zeros((0, len(predicted)), dtype=np.float32)
         operator = forecaster.model.operator
         if operator is None or forecaster.reconstructs:

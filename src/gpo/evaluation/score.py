@@ -10,16 +10,19 @@ from rich.progress import track
 from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
 from gpo.data.splits import Split, evenly
-from gpo.evaluation.accumulator import ScoreAccumulator, accumulate_scores
+from gpo.evaluation.accumulator import MODEL, OWN, ScoreAccumulator, accumulate_scores
 from gpo.evaluation.diagnosis import TrainingCurve, change_correlation, explain
-from gpo.evaluation.references import ReferenceInputs, build_references
 from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.rollout import Rollouts, make_rollouts
 from gpo.evaluation.spectrum import VORTICITIES, NoSpectrumError, spectra, spectral_errors
 from gpo.evaluation.transfer import between_sites, resolution_transfer
 from gpo.evaluation.verdict import Comparison, last_good_step, verdict
+from gpo.forecast.blend import sentence
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import fit_references
 
+LOSS = 1.02
+"""Ratio of errors from which on rollouts are called worse than those of a reference."""
 MIN_TRAINING_EXAMPLES = 16
 """Minimum number of training examples that are scored where the model does not beat a reference."""
 
@@ -53,14 +56,10 @@ def evaluate(
         curve: The training curve, used to explain why a reference is not beaten.
     """
     forecaster.eval()
-    inputs = ReferenceInputs(
-        forecaster=forecaster,
-        data=data,
-        training_data=data if trained_on is None else trained_on,
-        training_samples=split.training,
-        validation_samples=split.validation,
-    )
-    references = build_references(inputs)
+    trained = data if trained_on is None else trained_on
+    references = fit_references(forecaster.reference_inputs(trained, split.training))
+    counts = {geometry.num_points for geometry in data.geometries}
+    references = {name: one for name, one in references.items() if all(map(one.applies_to, counts))}
 
     def tracked(items: Sequence[Any], label: str) -> Iterable[Any]:
         return items if is_quiet else track(items, label, transient=True)
@@ -75,7 +74,7 @@ def evaluate(
         raise DataError(data.source, "values", "of all test examples are missing.")
     scores.check_references(data.source)
     comparisons = scores.comparisons()
-    num_nonfinite = scores.num_nonfinite
+    num_nonfinite, is_blended = scores.num_nonfinite, forecaster.blend is not None
     results: dict[str, Any] = {
         "num_examples": len(scores.samples),
         "num_unknown": len(split.test) - len(scores.samples),
@@ -84,6 +83,8 @@ def evaluate(
         "variables": scores.scores(),
         "units": dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True)),
         "comparisons": _as_json(comparisons),
+        "comparisons_alone": _as_json(scores.comparisons(MODEL)) if is_blended else {},
+        "blend": sentence(forecaster.task),
         "verdict": verdict(
             comparisons,
             len(scores.samples),
@@ -174,9 +175,9 @@ def _rollout_losses(
     rollouts: Rollouts, comparisons: Mapping[str, Comparison], scores: ScoreAccumulator
 ) -> dict[str, Any]:
     """Returns the step from which on rollouts are worse than a reference, and the verdict with it."""
-    errors = dict(rollouts.scaled)
-    model = errors.pop("model")
-    steps = {name: last_good_step(model, reference) for name, reference in errors.items()}
+    model = rollouts.scaled[rollouts.written]
+    errors = {name: rows for name, rows in rollouts.scaled.items() if name not in OWN}
+    steps = {name: last_good_step(model, LOSS * rows) for name, rows in errors.items()}
     losses = {name: step for name, step in steps.items() if step is not None}
     losses = dict(sorted(losses.items(), key=lambda item: -item[1]))
     text = verdict(

@@ -117,8 +117,9 @@ def between_sites(forecaster: Forecaster, data: FieldData, samples: Sequence[Tim
         mask = torch.from_numpy(is_queried)
         site_weights = torch.from_numpy(weights) * (example.site_weights[0, inputs] > 0)
         forecast = QueryForecast(
-            forecaster, example.frames[0, :, inputs], example.coords[0, inputs], site_weights
-        )
+            forecaster, example.frames[0, :, inputs], example.coords[0, inputs], site_weights,
+            None if example.seasons is None else example.seasons[0],
+        )  # fmt: skip
         queries = example.coords[0, mask].split(MAX_QUERIES)
         prediction = torch.cat([forecast.at(part) for part in queries])[None]
         if forecaster.reconstructs:
@@ -166,12 +167,16 @@ def _score(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]
         raise UnsupportedGeometryError(f"the model takes only the {mesh} nodes of its mesh")
     shape = data.geometry().grid_shape
     if model.operator is None and shape != model.fixed_shape:
-        forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
+        forecaster = Forecaster(
+            model.on_grid(shape), forecaster.task, references=forecaster.references
+        ).eval()
     errors: dict[str, list[float]] = {}
     everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
     examples = TimeSliceExamples(data, evenly(samples, MAX_EXAMPLES))
     for number in range(len(examples)):
         example = examples[number]
-        prediction = forecaster(example.frames, example.coords, weights=example.site_weights)
+        prediction = forecaster(
+            example.frames, example.coords, weights=example.site_weights, seasons=example.seasons
+        )
         _add_errors(errors, example, prediction, everywhere)
     return {name: float(np.mean(values)) for name, values in errors.items()}

@@ -52,6 +52,7 @@ def describe_program(
             **_names(data.outputs),
         },
         "lead": task.lead,
+        "forecast": "the model alone: no reference forecast is blended with it",
         "sites": {**_coordinates(_site_points(sites), sites.grid_shape), "masked": masked},
     }
     if len(data.time) > 1:

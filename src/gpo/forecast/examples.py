@@ -5,6 +5,7 @@ Batches are in double precision and not normalised.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from gpo.data.frame_cache import is_large
 from gpo.data.frame_chunks import frame_chunks
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
+from gpo.data.seasons import seasons_of
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.parallel.partition import SitePartition
 
@@ -41,6 +43,8 @@ class Example:
     """Number of forcings, the first channels of a frame."""
     forcings: Float[Tensor, "batch later points forcings"] | None = None
     """Forcings of the targets after the first, for rollout training."""
+    seasons: Float[Tensor, "batch times 2"] | None = None
+    """Time of day and month of the input frames and the targets; None for static maps."""
 
     @property
     def fields(self) -> Float[Tensor, "batch history points fields"]:
@@ -52,9 +56,17 @@ class Example:
         """The first target frame."""
         return self.targets[:, 0]
 
+    def seasons_of_step(self, step: int) -> Float[Tensor, "batch times 2"] | None:
+        """Returns time of day and month of the input frames and the target of a rollout step."""
+        return (
+            None
+            if self.seasons is None
+            else self.seasons[:, step : step + self.frames.shape[1] + 1]
+        )
+
     def to(self, device: torch.device | str) -> "Example":
         """Returns a copy on another device."""
-        names = ("frames", "targets", "coords", "weights", "site_weights", "forcings")
+        names = ("frames", "targets", "coords", "weights", "site_weights", "forcings", "seasons")
         parts = {name: getattr(self, name) for name in names}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         return replace(self, **moved)
@@ -97,17 +109,22 @@ class TimeSliceExamples(Dataset[Example]):
         times = slice(inputs.start, inputs.stop, inputs.step)
         frames = self._frames(window.sample, times)
         if self.reconstructs:
-            targets = frames[-1:]
+            targets, targeted = frames[-1:], [window.last]
         else:
             stop = window.target + (self.num_steps - 1) * window.lead + 1
-            times = slice(window.target, stop, max(window.lead, 1))
-            targets = self._frames(window.sample, times)
+            targeted = range(window.target, stop, max(window.lead, 1))
+            targets = self._frames(window.sample, slice(window.target, stop, max(window.lead, 1)))
         num_inputs = self.data.num_inputs
         fields = frames[..., : num_inputs or None]
         example = _example(fields, targets[..., num_inputs:], geometry, sites)
+        example = replace(example, seasons=self._seasons[None, [*inputs, *targeted]])
         if self.reconstructs:
             return example
         return self._with_forcings(example, window, sites) if self.data.known else example
+
+    @cached_property
+    def _seasons(self) -> Float[Tensor, "times 2"]:
+        return torch.from_numpy(seasons_of(self.data, range(len(self.data.time))))
 
     def _with_forcings(self, example: Example, window: TimeSlice, sites: slice) -> Example:
         """Prepends to each frame the forcings of the time that it predicts."""
@@ -166,16 +183,21 @@ def prefetch_settings(examples: TimeSliceExamples) -> dict[str, Any]:
     return {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
 
 
-def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
-    """Returns the time slices with `num_steps` targets inside the same split."""
+def rollout_starts(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
+    """Returns the time slices with `num_steps` targets inside the same split; there may be none."""
     if num_steps == 1:
         return windows
     present = {(window.sample, window.first) for window in windows}
-    kept = [
+    return [
         window for window in windows
         if all((window.sample, window.first + ahead * window.lead) in present
                for ahead in range(num_steps))
     ]  # fmt: skip
+
+
+def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
+    """Returns the time slices with `num_steps` targets; raises an error if there are none."""
+    kept = rollout_starts(windows, num_steps)
     if not kept:
         raise ValueError(
             f"`rollout` must fit into the training series, got {num_steps} steps, more than any "
@@ -259,6 +281,7 @@ def collate(examples: Sequence[Example]) -> Example:
         return torch.cat([part, part.new_zeros(shape)], axis)
 
     later = [example.forcings for example in examples]
+    seasons = [example.seasons for example in examples if example.seasons is not None]
     return Example(
         torch.cat([padded(example.frames, 2) for example in examples]),
         torch.cat([padded(example.targets, 2) for example in examples]),
@@ -270,4 +293,5 @@ def collate(examples: Sequence[Example]) -> Example:
         None
         if None in later
         else torch.cat([padded(part, 2) for part in later if part is not None]),
+        torch.cat(seasons) if seasons else None,
     )

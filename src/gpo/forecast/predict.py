@@ -7,6 +7,7 @@ query points are in memory.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, repeat
 
 import numpy as np
 import torch
@@ -18,9 +19,11 @@ from gpo.data.dataset import DataError, FieldData
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
+from gpo.data.seasons import seasons_of
 from gpo.data.steps import MONTH, even_steps, format_step, later_times
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.execution.memory import memory_problem
+from gpo.forecast.blend import Contribution
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
@@ -173,6 +176,8 @@ class Forecasts:
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
                         values = self._block(forecast, block, layout.points, is_masked)
+                        if step == 0:
+                            _check_finite(values, self._is_missing(start, block, layout, is_masked))
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
 
@@ -180,19 +185,57 @@ class Forecasts:
         self, case: int, start: Start, frames: Tensor, steps: range, writer: AbstractForecastWriter
     ) -> Iterator[tuple[int, QueryForecast]]:
         """Yields number and forecast of each step; the writer keeps the input of each later step."""
+        seasons = self._seasons()
+        contributions = islice(self._contributions(case, start, seasons), steps.start, None)
 
         def predict(step: int, frames: Tensor) -> tuple[int, QueryForecast]:
             if step > steps.start:
                 writer.keep(case, step, frames[0].numpy())
-            return step, QueryForecast(self.forecaster, frames[0], start.coords, start.weights)
+            times = seasons[step : step + frames.shape[1] + 1]
+            return step, QueryForecast(
+                self.forecaster.alone, frames[0], start.coords, start.weights, times,
+                next(contributions),
+            )  # fmt: skip
 
         def frame_of(result: tuple[int, QueryForecast]) -> Tensor:
-            return result[1].at_sites.masked_fill((start.weights == 0)[:, None], 0.0)[None]
+            is_masked = (start.weights == 0)[:, None]
+            return result[1].model_at_sites.masked_fill(is_masked, 0.0)[None]
 
         return rollout_results(
-            self.forecaster, frames[None], steps, predict, frame_of,
+            self.forecaster.task, frames[None], steps, predict, frame_of,
             lambda step: self._forcings(case, step + 2),
         )  # fmt: skip
+
+    def _seasons(self) -> Float[Tensor, "times 2"]:
+        """Returns time of day and month of the input frames and of each step."""
+        task = self.forecaster.task
+        steps = np.arange(1 - task.history, self.num_steps + 1)
+        return torch.from_numpy(seasons_of(self.data, self._last + task.lead * steps))
+
+    def _contributions(
+        self, case: int, start: Start, seasons: Float[Tensor, "times 2"]
+    ) -> Iterator[Contribution | None]:
+        """Yields the contribution of references to each step."""
+        blend = self.forecaster.blend
+        if blend is None:
+            yield from repeat(None, self.num_steps)
+            return
+        forcings, task = None, self.forecaster.task
+        if task.num_forcings and self.num_steps > 1:
+            steps = range(2, self.num_steps + 1)
+            shape = 1, len(steps), len(start.coords), task.num_forcings
+            forcings = start.frames.new_zeros(()).expand(shape)
+            if any(reference.uses_forcings for reference in blend.references.values()):
+                parts = [self._forcings(case, step) for step in steps]
+                forcings = torch.stack([part for part in parts if part is not None], 1)
+        yield from blend.contributions(
+            start.frames[None],
+            start.coords,
+            self.num_steps,
+            weights=start.weights,
+            forcings=forcings,
+            seasons=seasons[None],
+        )
 
     def _block(
         self,
@@ -210,6 +253,19 @@ class Forecasts:
         values[is_masked(coords)] = np.nan
         shape = [part.stop - part.start for part in block]
         return values.reshape(*shape, num_outputs)
+
+    def _is_missing(
+        self,
+        start: Start,
+        block: Block,
+        layout: ForecastLayout,
+        is_masked: Callable[[np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """Returns which points of a block have no values because the input has none there."""
+        if self.places is None:
+            return (start.weights == 0).numpy().reshape(layout.points.shape)[block]
+        shape = [part.stop - part.start for part in block]
+        return is_masked(layout.points.coords(block)).reshape(shape)
 
     def _start(self, case: int) -> Start:
         geometry = self.data.geometry(case)
@@ -242,6 +298,17 @@ class Forecasts:
     def _num_needed(self) -> int:
         task = self.forecaster.task
         return (task.history - 1) * task.lead + 1
+
+
+def _check_finite(values: np.ndarray, is_missing: np.ndarray) -> None:
+    """Raises an error if the first step of a forecast has no values where the input has some."""
+    num_wrong = int((~np.isfinite(values[~is_missing]).all(-1)).sum())
+    if num_wrong:
+        raise ValueError(
+            f"The forecast must be finite, but is not at {num_wrong:,} of {(~is_missing).sum():,} "
+            "points in its first step: the model is damaged, or the input lies far from the training "
+            "data. Compare both with gpo data info, or train the run again."
+        )
 
 
 def nearest_is_masked(start: Start, geometry: Geometry) -> Callable[[np.ndarray], np.ndarray]:

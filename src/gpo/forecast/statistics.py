@@ -151,17 +151,15 @@ class SiteMeans:
                 "`normalise` must be variables where points differ by trajectory, got points."
             )
         count = total = squares = np.zeros(1)
-        first: np.ndarray | None = None
+        # Subtracting a typical value avoids cancellation.
+        first = np.nan_to_num(data.frames(windows[0].sample, slice(0, 1))[0].astype(np.float64))
         for part in frame_chunks(data, used_frames(windows)):
             values = part.read(data).astype(np.float64)
             is_known = np.isfinite(values)
-            # Subtracting a typical value avoids cancellation.
-            first = np.nan_to_num(values[0]) if first is None else first
             centered = np.where(is_known, values - first, 0.0)
             count = count + is_known.sum(0)
             total = total + centered.sum(0)
             squares = squares + np.square(centered).sum(0)
-        assert first is not None
         mean = total / np.maximum(count, 1)
         variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
         usual = np.sqrt(variance.mean(0))
@@ -239,73 +237,6 @@ class _Mean:
         return torch.from_numpy(mean)
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Statistics of changes between frames, by variable."""
-
-    size: np.ndarray
-    """Root mean square, in standard deviations of the variable."""
-    trend: np.ndarray
-    """Factor of the previous change, from -1 to 1; negative where changes swing back."""
-    remainder: np.ndarray
-    """Residual after the trend, as a fraction of the change."""
-
-    @classmethod
-    def none(cls, num_variables: int) -> "Changes":
-        """Returns neutral statistics, for static maps."""
-        ones = np.ones(num_variables)
-        return cls(ones, 0 * ones, ones)
-
-
-class ChangeMoments:
-    r"""Weighted sums over changes $b$ and previous changes $a$, for a damped trend.
-
-    $\tau = \langle a, b\rangle / \langle a, a\rangle$ is the least-squares factor of the previous
-    change. It is clipped to [-1, 1], because growth does not persist: a rollout would diverge.
-    """
-
-    def __init__(self) -> None:
-        self._mass = self._squares = np.zeros(1)
-        self._both = self._products = self._before = np.zeros(1)
-
-    def add(self, change: np.ndarray, before: np.ndarray | None, weights: np.ndarray) -> None:
-        """Adds a change.
-
-        Args:
-            change: Points by variables; NaN is ignored.
-            before: The previous change, if there is one.
-            weights: Quadrature weights; points of weight 0 are ignored.
-        """
-        change, is_known = _known(change, weights)
-        change = np.where(is_known, change, 0.0)
-        # `Moments` raises an error for values that cannot be squared.
-        with np.errstate(over="ignore", under="ignore"):
-            self._mass = self._mass + weights @ is_known
-            self._squares = self._squares + weights @ change**2
-            if before is None:
-                return
-            before, was_known = _known(before, weights)
-            is_known = is_known & was_known
-            before = np.where(is_known, before, 0.0)
-            self._both = self._both + weights @ np.where(is_known, change**2, 0.0)
-            self._products = self._products + weights @ (before * change)
-            self._before = self._before + weights @ before**2
-
-    def in_units_of(self, std: np.ndarray) -> Changes:
-        """Returns the statistics of all added changes, in units of `std`."""
-        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, MIN_CHANGE)
-        trend = np.clip(_ratio(self._products, self._before), -1.0, 1.0)
-        residual = self._both - 2 * trend * self._products + trend**2 * self._before
-        fraction = np.sqrt(np.maximum(_ratio(residual, self._both), 0.0))
-        remainder = np.where(trend != 0, np.clip(fraction, MIN_CHANGE / size, 1.0), 1.0)
-        return Changes(size, trend + 0 * size, remainder)
-
-
-def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """Returns quotients, 0 where the denominator is 0."""
-    return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator > 0)
-
-
 MIN_CHANGE = 1e-6
 """Smallest change, in standard deviations, that single precision resolves."""
 MIN_CHUNKS_SHOWN = 8
@@ -318,8 +249,11 @@ def training_statistics(
     means: SiteMeans | None = None,
     *,
     is_quiet: bool = True,
-) -> tuple[Normalizer, Normalizer, Changes]:
-    """Returns the normalisers of inputs and outputs, and the statistics of changes.
+) -> tuple[Normalizer, Normalizer, np.ndarray]:
+    """Returns the normalisers of inputs and outputs, and the size of changes.
+
+    The size is the root mean square change from the last frame to the target, in standard deviations
+    of each variable; one for static maps.
 
     Args:
         data: The data set.
@@ -329,9 +263,9 @@ def training_statistics(
     """
     if not data.has_time:
         inputs, outputs = _of_maps(data, samples, means)
-        return inputs, outputs, Changes.none(len(data.outputs))
-    states, changes = _of_series(data, samples, is_quiet)
-    return states, states, changes.in_units_of(states.std)
+        return inputs, outputs, np.ones(len(data.outputs))
+    states, squares = _of_series(data, samples, is_quiet)
+    return states, states, np.maximum(np.sqrt(squares) / states.std, MIN_CHANGE)
 
 
 def _of_maps(
@@ -348,10 +282,10 @@ def _of_maps(
 
 def _of_series(
     data: FieldData, windows: Sequence[TimeSlice], is_quiet: bool
-) -> tuple[Normalizer, ChangeMoments]:
-    """Returns statistics of all frames, and of the change from the last input to the target."""
-    inputs = {(window.sample, window.target): window.inputs[-2:] for window in windows}
-    states, changes = Moments(), ChangeMoments()
+) -> tuple[Normalizer, np.ndarray]:
+    """Returns statistics of all frames, and the mean square change from the last input to the target."""
+    inputs = {(window.sample, window.target): window.last for window in windows}
+    states, mass, squares = Moments(), np.zeros(1), np.zeros(1)
     parts = frame_chunks(data, used_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
@@ -365,13 +299,16 @@ def _of_series(
         states.add(values, weights)
         recent |= zip(part.frames, values, strict=True)
         for number in part.frames:
-            frames = [recent[n] for n in inputs.get((trajectory, number), ())]
-            if frames:
-                before = frames[-1] - frames[0] if len(frames) > 1 else None
-                changes.add(recent[number] - frames[-1], before, weights)
+            last = inputs.get((trajectory, number))
+            if last is not None:
+                change, is_known = _known(recent[number] - recent[last], weights)
+                # `Moments` raises an error for values that cannot be squared.
+                with np.errstate(over="ignore", under="ignore"):
+                    mass = mass + weights @ is_known
+                    squares = squares + weights @ np.where(is_known, change, 0.0) ** 2
         # Keep only the frames that later changes need.
-        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - 2 * lead}
-    return states.normalizer(), changes
+        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - lead}
+    return states.normalizer(), np.divide(squares, mass, out=0 * squares, where=mass > 0)
 
 
 def forcing_statistics(data: FieldData, windows: Sequence[TimeSlice]) -> Normalizer:

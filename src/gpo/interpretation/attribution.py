@@ -23,6 +23,7 @@ from gpo.data.dataset import FieldData
 from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
+from gpo.interpretation.controls import Controls
 from gpo.interpretation.correlations import VelocityMatch
 from gpo.interpretation.diffusion import (
     Scales,
@@ -33,7 +34,6 @@ from gpo.interpretation.diffusion import (
     scales_at_floor,
 )
 from gpo.interpretation.displacements import (
-    Controls,
     Displacements,
     displacements,
     has_moving_particles,

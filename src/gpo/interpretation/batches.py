@@ -41,7 +41,12 @@ class Batch:
         """Returns the predictions in the units of the data."""
         example = self.example
         with torch.no_grad(), (ablation or Ablation()).applied(forecaster.model.operator):
-            return forecaster(example.frames, example.coords, weights=example.site_weights)
+            return forecaster.alone(
+                example.frames,
+                example.coords,
+                weights=example.site_weights,
+                seasons=example.seasons,
+            )
 
     def traced(self, forecaster: Forecaster) -> Trace:
         """Returns all intermediate activations of the prediction."""

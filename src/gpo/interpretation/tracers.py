@@ -307,29 +307,31 @@ def rollout_particles(
 
     Args:
         forecaster: A trained gpo.
-        example: The initial frames, with the forcings of the steps after the first.
+        example: The initial frames, with forcings and seasons of the steps after the first.
         num_steps: Number of steps.
         ablation: Components that are switched off in every step.
     """
     operator = forecaster.operator
 
-    def predict(_: int, frames: Tensor) -> tuple[Tensor, Trace] | None:
+    def predict(step: int, frames: Tensor) -> tuple[Tensor | None, Trace] | None:
         if not bool(frames.isfinite().all()):
             return None
         values = forecaster.normalised_input(frames)
         with torch.no_grad(), ablation.applied(operator):
-            return values, operator.trace(values, example.coords, weights=example.site_weights)
+            trace = operator.trace(values, example.coords, weights=example.site_weights)
+            seasons = example.seasons_of_step(step)
+            return forecaster.continued(values, example.coords, seasons), trace
 
-    def frame_of(result: tuple[Tensor, Trace] | None) -> Tensor:
+    def frame_of(result: tuple[Tensor | None, Trace] | None) -> Tensor:
         assert result is not None
-        values, trace = result
-        return forecaster.denormalised(forecaster.apply_increment(trace.output, values))
+        base, trace = result
+        return forecaster.denormalised(forecaster.apply_increment(trace.output, base))
 
     def forcings(step: int) -> Tensor | None:
         return None if example.forcings is None else example.forcings[:, step]
 
     for result in rollout_results(
-        forecaster, example.frames, range(num_steps), predict, frame_of, forcings
+        forecaster.task, example.frames, range(num_steps), predict, frame_of, forcings
     ):
         if result is None:
             return

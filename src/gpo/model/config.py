@@ -28,6 +28,12 @@ PaperAblation = Literal[
 """Rows of the paper's ablation table."""
 
 
+MAX_WAVES = 10_000
+"""Largest wave number; waves of a model folder are built before its weights are read."""
+MAX_PACKET_WIDTH = 1000.0
+"""Largest width of a filter in wave numbers; its inverse is the smallest, below which it has no values."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorConfig:
     """The default operator: layers of waves, and particles that sample upstream."""
@@ -79,13 +85,14 @@ class OperatorConfig:
         _require(nodes is None or nodes >= 1, "num_nodes", "at least 1", nodes)
         _require(0 < self.reach <= 0.5, "reach", "above 0 and at most 0.5", self.reach)
         _require(
-            all(math.isfinite(width) and width > 0 for width in self.packet_widths),
-            "packet_widths", "finite and positive, each of them", self.packet_widths,
+            all(1 / MAX_PACKET_WIDTH <= width <= MAX_PACKET_WIDTH for width in self.packet_widths),
+            "packet_widths", f"from {1 / MAX_PACKET_WIDTH:g} to {MAX_PACKET_WIDTH:g}, each of them",
+            self.packet_widths,
         )  # fmt: skip
         waves = self.num_waves if isinstance(self.num_waves, tuple) else (self.num_waves,)
         _require(
-            all(limit is None or limit >= 1 for limit in waves),
-            "num_waves", "at least 1, for all axes or for each", self.num_waves,
+            all(limit is None or 1 <= limit <= MAX_WAVES for limit in waves),
+            "num_waves", f"from 1 to {MAX_WAVES}, for all axes or for each", self.num_waves,
         )  # fmt: skip
 
     @property
@@ -125,7 +132,7 @@ class PaperConfig:
     """Position features: fourier, mlp or none."""
     num_frequencies: Annotated[int, arg(metavar="N")] = 16
     """Number of random frequencies of the Fourier features."""
-    fourier_std: float = 1.0
+    fourier_std: Suppress[float] = 1.0
     """Standard deviation of frequencies, in cycles per domain."""
     fourier_seed: Suppress[int | None] = None
     """Seed of these frequencies; that of the run when not given."""
@@ -133,19 +140,11 @@ class PaperConfig:
     """Round frequencies to whole turns on periodic axes."""
     input_coordinates: Suppress[bool] = False
     """Also give the coordinates themselves to the encoder."""
-    sigma_min: float = 0.01
+    sigma_min: Suppress[float] = 0.01
     """Smallest scale without penalty, in domain lengths."""
-    sigma_max: float = 1.0
+    sigma_max: Suppress[float] = 1.0
     """Largest scale without penalty, in domain lengths."""
-    has_gaussian_field: FlagCreatePairsOff[
-        Annotated[
-            bool,
-            arg(
-                help="Replace particles by an MLP: the paper's ablation.",
-                help_behavior_hint="(default: False)",
-            ),
-        ]
-    ] = True
+    has_gaussian_field: Suppress[bool] = True
     """Whether the encoder returns particles, not the features of an MLP."""
     mixing: float = 0.5
     """(Initial) coefficient lambda of the convex residual."""
@@ -182,7 +181,7 @@ class PaperConfig:
     share_layers: FlagCreatePairsOff[bool] = False
     """Share the weights of all layers."""
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
-    """Points interpolated at a query point (1: nearest, as published)."""
+    """Number of points interpolated at a query point."""
     ablation: Annotated[PaperAblation | None, arg(metavar="ROW", help_behavior_hint="")] = None
     """Row of the paper's ablation table, such as without-pg-operator."""
     loss_center: float = 0.1

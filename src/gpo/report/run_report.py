@@ -157,11 +157,12 @@ def _header(run: ReportInputs) -> str:
     kind = "bad" if "worse" in outcomes else "good" if outcomes == {"better"} else ""
     errors = {name: scores.get("rmse_over_std") for name, scores in results.one_step.items()}
     tiles = "".join(
-        f"<div><dt>{html.escape('RMSE / std' if name == 'model' else name)}</dt>"
+        f"<div><dt>{html.escape(_label(name, results))}</dt>"
         f"<dd>{format_score(error)}</dd></div>"
         for name, error in errors.items() if error is not None
     )  # fmt: skip
-    reasons = "".join(f"{paragraph(reason)}\n" for reason in results.reasons.values())
+    told = (results.blend, *results.reasons.values())
+    reasons = "".join(f"{paragraph(text)}\n" for text in told if text)
     model = f"{results.model['name']}, {results.model['parameters']:,} parameters"
     sites = f"{run.data.geometry().num_points:,} sites of {run.data.source.name}"
     return (
@@ -169,6 +170,12 @@ def _header(run: ReportInputs) -> str:
         f'{paragraph(results.verdict, f"verdict {kind}".rstrip())}\n{reasons}<dl class="tiles">{tiles}</dl>\n'
         f"{paragraph(f'{model}, on {sites}{_dates(run)}.', 'about')}"
     )
+
+
+def _label(name: str, results: Results) -> str:
+    """Returns the label of a forecast above its error."""
+    alone = "model alone" if name == "model" else name
+    return "RMSE / std" if name == results.written else alone
 
 
 def _dates(run: ReportInputs) -> str:

@@ -63,7 +63,9 @@ def rollout(report: Report) -> str:
     last = last_rollout(report.forecaster, data, report.run.samples, num_steps)
     player = ""
     if last is not None:
-        errors, persistence = last.errors(last.forecast), last.errors(last.persistence)
+        errors, persistence = (
+            last.errors(last.forecast), last.errors(last.forecasts["persistence"])
+        )  # fmt: skip
         times = data.time_labels(last.frames)
         labels = [
             f"step {number} of {len(times)}, {time}: relative L2 {format_score(error)}, "

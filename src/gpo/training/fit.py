@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from gpo.data.dataset import FieldData
+from gpo.forecast.blend_fit import fit_blend
 from gpo.forecast.examples import (
     Batches,
     EpochShuffle,
@@ -58,6 +59,7 @@ def train(
     space_shards: int = 1,
     is_quiet: bool = False,
     logs_tensorboard: bool = False,
+    fits_blend: bool = True,
 ) -> Forecaster:
     """Trains a model, or resumes training, and returns the best one, also saved in the run folder.
 
@@ -71,6 +73,7 @@ def train(
             batches.
         is_quiet: Whether to hide the progress bar.
         logs_tensorboard: Whether to log to TensorBoard as well.
+        fits_blend: Whether to weigh the model and references on validation data at the end.
     """
     run = Run(Path(out))
     config = run.with_optimizer(config)
@@ -80,11 +83,15 @@ def train(
     if run.is_finished(config):
         return Forecaster.load(run.model_folder)
     if global_rank() > 0:
-        return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
+        return _fit(
+            data, config, run, devices, space_shards, is_quiet, logs_tensorboard, fits_blend
+        )
     is_new = not run.folder.exists()
     try:
         with run.lock():
-            return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
+            return _fit(
+                data, config, run, devices, space_shards, is_quiet, logs_tensorboard, fits_blend
+            )
     except Exception:
         # A failure before the first checkpoint must not block a corrected command.
         if is_new and not run.has_progress():
@@ -100,6 +107,7 @@ def _fit(
     space_shards: int,
     is_quiet: bool,
     logs_tensorboard: bool,
+    fits_blend: bool,
 ) -> Forecaster:
     """Trains in a locked run folder."""
     split = split_of(data, config)
@@ -157,6 +165,9 @@ def _fit(
     assert best is not None
     module.load_state_dict(torch.load(best, weights_only=True, map_location="cpu")["state_dict"])
     if global_rank() == 0:
+        if config.task.blend and fits_blend:
+            forecaster.eval()
+            forecaster = fit_blend(forecaster, data, split.training, split.validation)
         _finish(run, forecaster, config)
     return forecaster
 

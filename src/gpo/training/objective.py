@@ -50,7 +50,8 @@ def training_losses(
         is_scored = step == num_steps - 1 or not pushforward
         with torch.set_grad_enabled(torch.is_grad_enabled() and is_scored):
             values = stack_frames(frames)
-            return _step_losses(forecaster, values, batch, target, origin, weights)
+            base = forecaster.continued(values, batch.coords, batch.seasons_of_step(step))
+            return _step_losses(forecaster, values, batch, base, target, origin, weights)
 
     def forcings(step: int) -> Tensor | None:
         values = batch.forcings
@@ -58,7 +59,7 @@ def training_losses(
 
     frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
     results = rollout_results(
-        forecaster, frames, range(num_steps), predict, lambda result: result[1], forcings
+        forecaster.task, frames, range(num_steps), predict, lambda result: result[1], forcings
     )
     steps = [losses for losses, _ in results]
     scored = steps[-1:] if pushforward else steps
@@ -69,6 +70,7 @@ def _step_losses(
     forecaster: Forecaster,
     values: Tensor,
     batch: Example,
+    base: Tensor | None,
     target: Tensor,
     origin: Tensor | None,
     weights: LossWeights,
@@ -81,7 +83,7 @@ def _step_losses(
         target,
         weights=batch.site_weights,
         target_weights=batch.weights,
-        apply_increment=lambda output: forecaster.apply_increment(output, values),
+        apply_increment=lambda output: forecaster.apply_increment(output, base),
         loss_weights=weights,
         origin=origin,
     )

@@ -15,19 +15,19 @@ from gpo.data.splits import (
 )
 from gpo.execution.memory import memory_problem
 from gpo.forecast.compatibility import TrainedOn
-from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import (
-    Changes,
     Normalizer,
     SiteMeans,
     forcing_statistics,
     training_statistics,
 )
+from gpo.forecast.task import Task
 from gpo.model.model import AbstractModel, build_model
 from gpo.model.problem import Problem
 from gpo.model.registry import MODELS
+from gpo.training.base import with_base
 from gpo.training.config import RunConfig
-from gpo.training.parts import TaskConfig
 
 
 def split_of(data: FieldData, config: RunConfig) -> Split:
@@ -68,7 +68,9 @@ def new_forecaster(
     means = _pointwise(data, split, config)
     task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
     channels = task.history * len(task.inputs), len(task.outputs)
-    return Forecaster(new_model(config, make_problem(*channels, geometry)), task, means)
+    model = new_model(config, make_problem(*channels, geometry))
+    forecaster = Forecaster(model, task, means)
+    return with_base(forecaster, data, split.training, uses_climatology=config.task.blend)
 
 
 def _pointwise(data: FieldData, split: Split, config: RunConfig) -> SiteMeans | None:
@@ -130,8 +132,7 @@ def make_task(
         input_std=(*forcings.std.tolist(), *inputs.std.tolist()),
         output_mean=tuple(outputs.mean.tolist()),
         output_std=tuple(outputs.std.tolist()),
-        increment_std=tuple(changes.size.tolist()),
-        **_trend(changes, settings),
+        increment_std=tuple(changes.tolist()),
         is_per_site=means is not None,
         trained_on=TrainedOn.of(data),
         forcings=names,
@@ -140,17 +141,6 @@ def make_task(
     if settings.phase == "field":
         return replace(task, lead=0, predict="state")
     return task
-
-
-def _trend(changes: Changes, task: TaskConfig) -> dict[str, tuple[float, ...]]:
-    """Returns the damped trend; empty without a previous frame, or if the state is predicted."""
-    is_increment = task.phase == "operator" and task.predict == "increment"
-    if not is_increment or task.history < 2 or not changes.trend.any():
-        return {}
-    return {
-        "trend": tuple(changes.trend.tolist()),
-        "remainder": tuple(changes.remainder.tolist()),
-    }
 
 
 def training_memory(data: FieldData, config: RunConfig, *, space_shards: int = 1) -> int:

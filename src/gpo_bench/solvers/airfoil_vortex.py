@@ -98,7 +98,7 @@ class AirfoilVortex(AbstractAirfoils):
                 ),
                 time=np.arange(self.num_frames) * self.frame_step,
                 time_units="",
-                num_trajectories=self.num_trajectories,
+                num_samples=self.num_trajectories,
                 fetch=lambda number, times: arrays["fields"][number, times],
             )
             write_mesh_series(path, series)

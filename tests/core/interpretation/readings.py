@@ -39,7 +39,7 @@ def untrained(data, **changes):
     if variant == "geometric":
         # Every wave is switched off in turn; eight along an axis are 145 on a plane.
         changes = {"num_waves": 4, "num_transports": 1, **changes}
-    config = RunConfig.of(data="x", **small_run(variant, **{**SIZES, **changes}))
+    config = RunConfig.of(data="x", blend=False, **small_run(variant, **{**SIZES, **changes}))
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():
         for name, parameter in [

@@ -154,7 +154,7 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     assert again.task.fields == ("t2m",)
     frames = torch.from_numpy(data.input_frames(0, slice(0, 2), 1).astype(np.float32))[None]
     with pytest.raises(ValueError, match="must be those of the next target time: day_cos"):
-        again.advance(frames, frames[:, 0, :, 2:])
+        again.task.advance(frames, frames[:, 0, :, 2:])
 
 
 def test_what_is_shown_of_a_frame_is_its_field():
