@@ -91,7 +91,9 @@ class WeightedTransport(TransportLayer):
     ) -> Float[Tensor, "points batch source_channels"]:
         """Returns the weighted contributions, on average as large as those without weights."""
         parts = super().contribution(state, points, modes, displacement)
-        weights = self.num_gaussians * (state @ self.get_parameter("choose")).softmax(-1).unsqueeze(-1)
+        weights = self.num_gaussians * (state @ self.get_parameter("choose")).softmax(-1).unsqueeze(
+            -1
+        )
         return (weights * parts.unflatten(-1, (self.num_gaussians, -1))).flatten(-2)
 
 

@@ -191,7 +191,7 @@ class Screening:
             "optimizer": "adamw", "schedule": "step", "predict": "state",
             "learning_rate": self.learning_rate, "batch_size": self.batch_size,
             "benchmark": self.benchmark, "preset": "quick", "coarsen": 2, "model": "gpo-paper",
-            "seed": self.seed,
+            "seed": self.seed, "blend": False,
         }  # fmt: skip
         settings = {name: value for name, value in options.items() if name not in STUDIED}
         return RunConfig.of(**{**recipe, **settings, **others})

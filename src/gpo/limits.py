@@ -6,6 +6,10 @@ MAX_BYTES = "GPO_MAX_BYTES"
 """Environment variable: maximum number of bytes of a file in memory."""
 
 
+MAX_SECONDS = "GPO_MAX_SECONDS"
+"""Environment variable: maximum number of CPU seconds of a child process for one answer."""
+
+
 LARGE = 2**30
 """Bytes in memory above which the compression ratio of a file is limited."""
 
@@ -24,6 +28,14 @@ def max_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"{MAX_BYTES} must be a number of bytes, got {text!r}.")
+    return int(text)
+
+
+def max_seconds() -> int:
+    """Returns the maximum number of CPU seconds of a child process for one answer."""
+    text = os.environ.get(MAX_SECONDS, "60")
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{MAX_SECONDS} must be a number of seconds, got {text!r}.")
     return int(text)
 
 

@@ -122,6 +122,7 @@ def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
         select=assignments("select", source.select),
         coords=source.coords,
         periodic=source.periodic,
+        untrusted=source.untrusted,
     )
 
 
@@ -145,7 +146,9 @@ def open_other(path: Path, config: RunConfig, task: Task) -> FieldData:
         maps = read_data(config) if config.data.inputs else None
         if maps is None:
             raise
-        scalar_maps = maps_from_parameters(path, config.data.inputs, maps)
+        scalar_maps = maps_from_parameters(
+            path, config.data.inputs, maps, untrusted=config.data.untrusted
+        )
         if scalar_maps is None:
             raise
         return scalar_maps

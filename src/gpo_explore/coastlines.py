@@ -57,7 +57,8 @@ def projected_coastlines(geometry: Geometry) -> list[list[float]]:
 
 
 def _vectors(degrees: np.ndarray) -> np.ndarray:
-    return unit_vectors(*torch.from_numpy(np.ascontiguousarray(degrees.T, dtype=float))).numpy()
+    longitude, latitude = (torch.from_numpy(part.astype(float)) for part in degrees.T)
+    return unit_vectors(longitude, latitude).numpy()
 
 
 def _placed(

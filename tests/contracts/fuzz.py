@@ -61,7 +61,7 @@ REASONS = {
     "lost": "a file was lost from a folder of `.npy` files, and nothing lists them.",
     "library": "HDF5, netCDF or ecCodes ended the process, or kept it busy for more than 20 s. All "
     "files are read in one process, so memory that an earlier one spoilt may end a later one. "
-    "Readers run in this process: untrusted files belong into a container (SECURITY.md).",
+    "Files of strangers are read in a child process: --untrusted (SECURITY.md).",
 }
 """Explanations for damaged files that are neither refused nor the same."""
 MET = {

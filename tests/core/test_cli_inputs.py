@@ -50,3 +50,28 @@ def test_data_info_lists_what_may_be_an_input_and_its_flag(tmp_path, capsys):
     assert "depth: a field without a time axis (--static depth adds it as an input)" in printed
     assert "inflow: one value per time (--forcing inflow adds it as an input)" in printed
     assert "--time-features day year adds the time as an input" in printed
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", [[], ["--predict", "state"], ["--periodic", "x", "y"]])
+def test_maps_without_coordinates_are_scored_at_another_resolution(tmp_path, capsys, flags):
+    for count in (16, 32):
+        # Both grids end at the same places, unless they are periodic.
+        x = np.arange(count) / (count if "--periodic" in flags else count - 1)
+        scale = np.random.default_rng(0).normal(size=(40, 1, 1))
+        fields = 3 + scale * np.sin(2 * np.pi * x[:, None]) * np.cos(2 * np.pi * x)
+        np.savez(tmp_path / f"{count}.npz", a=fields, u=fields**2)
+    run = tmp_path / "run"
+    main(["train", "--data", str(tmp_path / "16.npz"), "--inputs", "a", "--var", "u", *SIZES, *flags, "--out", str(run)])  # fmt: skip
+    scores = {}
+    for count in (16, 32):
+        capsys.readouterr()
+        main(["evaluate", str(run), "--data", str(tmp_path / f"{count}.npz")])
+        note = "the 32 x 32 sites are taken for the region of the 16 x 16 of training"
+        assert (note in capsys.readouterr().out) == (count == 32)
+        results = Results.load(run / f"on-{count}" / "results.json")
+        scores[count] = results.per_variable["model"]["u"]
+    assert scores[32] == pytest.approx(scores[16], rel=0.15)
+    main(["predict", str(run), "--input", str(tmp_path / "32.npz"), "--output", str(tmp_path / "a.nc")])  # fmt: skip
+    with xr.open_dataset(tmp_path / "a.nc") as forecast:
+        assert forecast["u"].shape == (40, 32, 32)

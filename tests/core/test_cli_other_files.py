@@ -13,6 +13,8 @@ from gpo.cli import main
 from gpo.data.dataset import DataError, Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
+from gpo.data.index_grids import index_grid, scaled_to
+from gpo.data.periodic import make_axes_periodic
 from gpo.data.query_points import QueryPoints
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
@@ -484,3 +486,31 @@ def test_dates_survive_rounding():
     assert origin.labels(np.array([1 / 3, 24.0])) == ["2000-01-01 00:20", "2000-01-02 00:00"]
     assert origin.texts(np.array([1 / 3])) == ["2000-01-01T00:20:00"]
     assert origin.hours("2000-03-01") == 24 * 59
+
+
+def test_grids_without_coordinates_cover_the_same_region_at_any_resolution():
+    series = decaying_waves()
+    trained = TrainedOn.of(replace(series, geometries=(index_grid([16, 9]),)))
+    found, (note,) = convert_to_training_units(
+        replace(series, geometries=(index_grid([31, 9]),)), trained
+    )
+    np.testing.assert_allclose(found.geometry().axes[0], np.linspace(0, 15, 31))
+    np.testing.assert_allclose(found.geometry().axes[1], np.arange(9))
+    assert found.geometry().domain.upper == (15, 8)
+    assert "the 31 x 9 sites are taken for the region of the 16 x 9 of training" in note
+    # With coordinates, other numbers are another region.
+    stated = Geometry.rectilinear([np.arange(31.0), np.arange(9.0)])
+    with pytest.raises(DataError, match="`x` must range from 0 to 15, as in training, got 0 to 30"):
+        convert_to_training_units(replace(series, geometries=(stated,)), trained)
+
+
+def test_periodic_grids_without_coordinates_have_one_period():
+    coarse, fine = (
+        make_axes_periodic(
+            replace(decaying_waves(num_points=count), geometries=(index_grid([count]),)), ["x"]
+        )
+        for count in (24, 48)
+    )
+    found = scaled_to(fine.geometry(), [24])
+    np.testing.assert_allclose(found.axes[0], np.arange(48) / 2)
+    assert found.domain == coarse.geometry().domain

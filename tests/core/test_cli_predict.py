@@ -13,6 +13,7 @@ from gpo.data.query_points import blocks
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.writers.zarr import ForecastStore
+from gpo.forecast.forecaster import Forecaster
 from gpo.runs import Run, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster
@@ -90,6 +91,27 @@ def test_zarr_and_netcdf_hold_the_same_forecasts_however_they_are_cut(
         assert b["u"].encoding["chunks"] == (1, 1, 1, 5)
         assert c["u"].encoding["chunks"] == ((1, 1, 2, 11) if where else (1, 1, 3, 8))
     assert not (tmp_path / "b.zarr.unfinished").exists()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("where", [(), GRID])
+def test_a_forecast_without_values_is_refused_and_leaves_no_file(
+    folder, tmp_path, capsys, monkeypatch, where
+):
+    load = Forecaster.load
+
+    def damaged(path):
+        forecaster = load(path)
+        forecaster.output_std.fill_(np.nan)
+        return forecaster
+
+    monkeypatch.setattr(Forecaster, "load", staticmethod(damaged))
+    code, message = failure(capsys, *arguments(folder, tmp_path / "a.nc", *where))
+    assert code == 1
+    # The hole of the input has no forecast anyway.
+    count = 43 if where else 55
+    assert f"must be finite, but is not at {count} of {count} points" in message
+    assert not (tmp_path / "a.nc").exists()
 
 
 def test_a_forecast_in_zarr_can_be_read_as_data(folder, tmp_path):

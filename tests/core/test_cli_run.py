@@ -335,6 +335,30 @@ def test_a_failed_command_leaves_no_folder_and_a_corrected_one_runs(trained, tmp
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("limit", "larger"),
+    [(["--steps", "3"], "--steps 6"), (["--budget-cpu", "0.1"], "--budget-cpu 1")],
+)
+def test_a_finished_run_names_the_limit_that_ended_it(tmp_path, capsys, limit, larger):
+    command = [
+        "train",
+        "--data",
+        str(ns2d(tmp_path)),
+        *SIZES[:-3],
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    command += ["--no-auto", *limit]
+    main(command)
+    capsys.readouterr()
+    main(command)
+    assert f"finished: nothing to do; continue with {larger}\n" in capsys.readouterr().out
+    main([*command, *larger.split()])
+    assert "continues after" in capsys.readouterr().out
+
+
+@pytest.mark.thorough
 def test_a_finished_run_typed_again_does_nothing_and_goes_on_when_given_more(tmp_path, capsys):
     command = ["run", "--data", str(ns2d(tmp_path)), *SIZES, "--out", str(tmp_path / "run")]
     main(command)

@@ -11,6 +11,7 @@ import xarray as xr
 from starlette.testclient import TestClient
 
 from gpo import Ablation
+from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
 from gpo.model.taps import active_taps
 from gpo_explore.app import make_app
@@ -204,6 +205,20 @@ def test_the_data_of_the_view_is_a_netcdf_file():
         np.testing.assert_array_equal(np.isnan(truth), masked)
         assert file.attrs["run"] == "waves"
         assert file.attrs["example"] == "1 of the test split of waves.nc"
+
+
+def test_variables_with_names_that_netcdf_refuses_are_saved():
+    session = make_session("grid")
+    names = ("u (m/s)", "x")
+    task = replace(session.forecaster.task, inputs=names, outputs=names)
+    session.forecaster.task = task
+    variables = tuple(Variable(name) for name in names)
+    session = replace(session, data=replace(session.data, variables=variables))
+    answer = client_of(session).post("/api/netcdf", json={})
+    assert answer.status_code == 200
+    with _opened(answer.content) as file:
+        assert {"u (m_s)_truth", "x_predicted", "u (m_s)_given"} <= set(file.data_vars)
+        assert file["u (m_s)_truth"].attrs["long_name"] == "u (m/s)_truth"
 
 
 @pytest.mark.parametrize(

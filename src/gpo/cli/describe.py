@@ -10,7 +10,7 @@ from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
 from gpo.data.splits import split_time_slices
 from gpo.data.steps import even_steps, format_step
-from gpo.data.summary import summarise, value_notes
+from gpo.data.summary import MAX_VALUES, summarise, value_notes
 from gpo.evaluation.verdict import MIN_BLOCKS
 
 CANDIDATES = {
@@ -20,12 +20,17 @@ CANDIDATES = {
 """Description of each kind of possible input, and the flag that adds it."""
 
 
-def print_description(data: FieldData) -> None:
-    """Prints a description of the data and ranges of all variables."""
+def print_description(data: FieldData, most: int | None = MAX_VALUES) -> None:
+    """Prints a description of the data and ranges of all variables.
+
+    Args:
+        data: The data set.
+        most: Number of values above which only some frames are read (None: all are read).
+    """
     console = PlainConsole()
     for label, text in describe(data):
         console.print(f"{label:<9} {text}")
-    summary = summarise(data)
+    summary = summarise(data, most)
     table = Table()
     for column in ("variable", "units", "minimum", "mean", "maximum", "missing"):
         table.add_column(column, justify="left" if column in ("variable", "units") else "right")

@@ -26,6 +26,7 @@ from gpo.forecast.compatibility import convert_to_training_units, frame_at
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.queries import MAX_QUERIES
+from gpo.forecast.resolution import with_means_at
 from gpo.runs import check_task, open_other
 from gpo.training.run_folder import Run
 
@@ -52,6 +53,8 @@ class PredictCommand:
     """Points per axis of a regular grid of queries, such as 128 256."""
     chunk_size: int = MAX_QUERIES
     """Number of points predicted at a time; fewer need less memory."""
+    untrusted: bool = False
+    """Read the input in a child process with limits on memory and time."""
 
     def run(self) -> None:
         """Reads the input, predicts and writes the forecast."""
@@ -81,6 +84,8 @@ class PredictCommand:
     def _forecasts(self, run: Run) -> Forecasts:
         forecaster = Forecaster.load(run.trained_model()).eval()
         task, trained_on = forecaster.task, run.config()
+        if self.untrusted:
+            trained_on = trained_on.changed(untrusted=True)
         data, notes = convert_to_training_units(
             open_other(self.input, trained_on, task), task.trained_on
         )
@@ -88,6 +93,7 @@ class PredictCommand:
             say(note)
         check_task(run, trained_on, data, task)
         data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
+        forecaster = with_means_at(forecaster, data.geometry())
         queries = read_query_flags(self.queries, self.grid, data.geometry())
         if forecaster.reconstructs:
             raise ValueError(

@@ -27,6 +27,7 @@ from gpo.evaluation.results import (
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import sentence
 from gpo.forecast.compatibility import convert_to_training_units
+from gpo.forecast.resolution import with_means_at
 from gpo.forecast.sharded import DistributedForecaster
 from gpo.limits import format_bytes
 from gpo.parallel.partition import SitePartition
@@ -36,6 +37,7 @@ from gpo.report.run_report import ReportInputs, write_report
 from gpo.runs import OpenRun, open_other_coarsened, open_run, read_data, with_absolute_paths
 from gpo.settings_files import read_yaml
 from gpo.training.config import RunConfig
+from gpo.training.parts import BudgetConfig
 from gpo.training.run_folder import SCORE, Run, read_log
 from gpo.training.setup import split_of, training_memory
 
@@ -97,12 +99,7 @@ def train_run(
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
         folder.check(config)
-        limits = requested.budget
-        seconds = limits.budget_cpu
-        more = (
-            f"--epochs {2 * limits.epochs}" if seconds is None else f"--budget-cpu {10 * seconds:g}"
-        )
-        done = f"finished: nothing to do; continue with {more}"
+        done = f"finished: nothing to do; continue with {_larger_budget(folder, requested.budget)}"
         say(done if is_finished else _summary(run))
         bounded = config.task.non_negative
         for note in (*notes(data), *precision_notes(data), *value_notes(data, bounded)):
@@ -122,6 +119,17 @@ def train_run(
             say(made_of)
         say(f"model: {folder.model_folder}")
     return replace(run, trained=trained.cpu())
+
+
+def _larger_budget(folder: Run, limits: BudgetConfig) -> str:
+    """Returns the flag that continues a finished run: the limit that ended it, made larger."""
+    record = folder.record()
+    reason = "" if record is None else record.reason
+    if limits.budget_cpu is not None and "CPU seconds" in reason:
+        return f"--budget-cpu {10 * limits.budget_cpu:g}"
+    if limits.steps is not None and reason.endswith("steps are done"):
+        return f"--steps {2 * limits.steps}"
+    return f"--epochs {2 * limits.epochs}"
 
 
 def _choose(
@@ -184,6 +192,7 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     for note in converted:
         say(note)
     _check_kind(data, run.data)
+    forecaster = with_means_at(forecaster, data.geometry())
     lead = run.split.test[0].lead
     samples = all_time_slices(data, history=task.history, lead=lead)
     split = replace(run.split, test=samples)

@@ -46,7 +46,9 @@ class Geometry:
     projected_from: np.ndarray | None = None
     """Longitude and latitude of sites on a map projection, (points, 2), if known."""
     projection_note: str = ""
-    """Why longitude and latitude are unknown although the file states a projection."""
+    """Why these are unknown although the file states a projection."""
+    has_indices: bool = False
+    """Whether axes are numbers of sites from zero, because the file has no coordinates."""
     file_axes: tuple[tuple[str, np.ndarray], ...] = ()
     """Name and numbers of each dimension of the sites in the file, where forecasts shall have them."""
 

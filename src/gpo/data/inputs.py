@@ -53,7 +53,10 @@ def open_with_forcings(
     source = static_source = _Source(path, options, data)
     if chosen.static_from is not None:
         static_source = replace(
-            source, path=Path(chosen.static_from), options=ReadOptions(), is_own=False
+            source,
+            path=Path(chosen.static_from),
+            options=ReadOptions(untrusted=options.untrusted),
+            is_own=False,
         )
     forcings: list[AbstractForcing] = []
     for name in chosen.static:

@@ -45,10 +45,16 @@ class Summary:
     """Number of frames that were read, and of all; a static map is a frame."""
 
 
-def summarise(data: FieldData) -> Summary:
-    """Returns ranges over the whole data set, or over evenly spaced frames if it is large."""
+def summarise(data: FieldData, most: int | None = MAX_VALUES) -> Summary:
+    """Returns ranges over the whole data set, or over evenly spaced frames if it is large.
+
+    Args:
+        data: The data set.
+        most: Number of values above which it is large (None: it never is).
+    """
     variables, count = data.variables, data.num_samples * len(data.time)
-    stride = max(1, -(-count * data.geometry().num_points * len(variables) // MAX_VALUES))
+    size = count * data.geometry().num_points * len(variables)
+    stride = 1 if most is None else max(1, -(-size // most))
     statistics = [_Statistics() for _ in variables]
     for values in _values(data, stride):
         for channel, part in enumerate(statistics):
@@ -59,11 +65,14 @@ def summarise(data: FieldData) -> Summary:
 
 
 def _values(data: FieldData, stride: int) -> Iterator[np.ndarray]:
-    """Yields the values of every n-th frame of all samples."""
+    """Yields the values of every n-th frame of all samples, in portions."""
     for sample in range(data.num_samples):
         first = (-sample * len(data.time)) % stride
-        if first < len(data.time):
-            yield data.frames(sample, slice(first, None, stride))
+        numbers = range(first, len(data.time), stride)
+        size = data.geometry(sample).num_points * len(data.variables)
+        portion = stride * max(1, MAX_VALUES // size)
+        for start in numbers[:: portion // stride]:
+            yield data.frames(sample, slice(start, start + portion, stride))
 
 
 def value_notes(data: FieldData, bounded: Sequence[str] = ()) -> list[str]:

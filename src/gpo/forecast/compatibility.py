@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import DataError, FieldData, RowReader, Variable
+from gpo.data.index_grids import scaled_to
 from gpo.data.steps import MONTH, format_step, is_month
 from gpo.data.units import conversion
 
@@ -48,6 +49,8 @@ class TrainedOn:
     """Largest coordinate along each axis."""
     spacing: tuple[float, ...] = ()
     """Mean distance of neighbours along each axis."""
+    has_indices: bool = False
+    """Whether coordinates are numbers of sites, because the file had none."""
 
     @classmethod
     def of(cls, data: FieldData) -> "TrainedOn":
@@ -73,7 +76,28 @@ def convert_to_training_units(data: FieldData, trained: TrainedOn) -> tuple[Fiel
     Raises:
         DataError: If time step, calendar, region, level or units are incompatible.
     """
+    data, notes = _with_indices_of(data, trained)
     _check_region(data, trained)
+    data, others = _convert(data, trained)
+    return data, [*notes, *others]
+
+
+def _with_indices_of(data: FieldData, trained: TrainedOn) -> tuple[FieldData, list[str]]:
+    """Returns data without coordinates at the indices of training, over the same region."""
+    geometry = data.geometry()
+    counts = [round(upper) + 1 for upper in trained.upper]
+    is_bare = trained.has_indices and geometry.has_indices and len(data.geometries) == 1
+    if not is_bare or len(counts) != len(geometry.axes) or tuple(counts) == geometry.grid_shape:
+        return data, []
+    sizes = (" x ".join(map(str, shape)) for shape in (geometry.grid_shape, counts))
+    note = (
+        "the {} sites are taken for the region of the {} of training: neither file has coordinates"
+    )
+    return replace(data, geometries=(scaled_to(geometry, counts),)), [note.format(*sizes)]
+
+
+def _convert(data: FieldData, trained: TrainedOn) -> tuple[FieldData, list[str]]:
+    """Returns data in the units of training, and a note for every converted variable."""
     check_time(data, trained)
     _check_levels(data, trained)
     num_outputs_only = len(data.variables) - len(data.inputs)
@@ -212,7 +236,7 @@ def _region(data: FieldData) -> dict[str, Any]:
     )
     return {
         "axes": tuple(names), "axis_units": tuple(units),
-        "lower": lower, "upper": upper, "spacing": spacing,
+        "lower": lower, "upper": upper, "spacing": spacing, "has_indices": geometry.has_indices,
     }  # fmt: skip
 
 

@@ -176,6 +176,8 @@ class Forecasts:
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
                         values = self._block(forecast, block, layout.points, is_masked)
+                        if step == 0:
+                            _check_finite(values, self._is_missing(start, block, layout, is_masked))
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
 
@@ -252,6 +254,19 @@ class Forecasts:
         shape = [part.stop - part.start for part in block]
         return values.reshape(*shape, num_outputs)
 
+    def _is_missing(
+        self,
+        start: Start,
+        block: Block,
+        layout: ForecastLayout,
+        is_masked: Callable[[np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """Returns which points of a block have no values because the input has none there."""
+        if self.places is None:
+            return (start.weights == 0).numpy().reshape(layout.points.shape)[block]
+        shape = [part.stop - part.start for part in block]
+        return is_masked(layout.points.coords(block)).reshape(shape)
+
     def _start(self, case: int) -> Start:
         geometry = self.data.geometry(case)
         lead, last = self.forecaster.task.lead, self._last
@@ -283,6 +298,17 @@ class Forecasts:
     def _num_needed(self) -> int:
         task = self.forecaster.task
         return (task.history - 1) * task.lead + 1
+
+
+def _check_finite(values: np.ndarray, is_missing: np.ndarray) -> None:
+    """Raises an error if the first step of a forecast has no values where the input has some."""
+    num_wrong = int((~np.isfinite(values[~is_missing]).all(-1)).sum())
+    if num_wrong:
+        raise ValueError(
+            f"The forecast must be finite, but is not at {num_wrong:,} of {(~is_missing).sum():,} "
+            "points in its first step: the model is damaged, or the input lies far from the training "
+            "data. Compare both with gpo data info, or train the run again."
+        )
 
 
 def nearest_is_masked(start: Start, geometry: Geometry) -> Callable[[np.ndarray], np.ndarray]:

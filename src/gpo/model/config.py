@@ -28,6 +28,12 @@ PaperAblation = Literal[
 """Rows of the paper's ablation table."""
 
 
+MAX_WAVES = 10_000
+"""Largest wave number; waves of a model folder are built before its weights are read."""
+MAX_PACKET_WIDTH = 1000.0
+"""Largest width of a filter in wave numbers; its inverse is the smallest, below which it has no values."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorConfig:
     """The default operator: layers of waves, and particles that sample upstream."""
@@ -79,13 +85,14 @@ class OperatorConfig:
         _require(nodes is None or nodes >= 1, "num_nodes", "at least 1", nodes)
         _require(0 < self.reach <= 0.5, "reach", "above 0 and at most 0.5", self.reach)
         _require(
-            all(math.isfinite(width) and width > 0 for width in self.packet_widths),
-            "packet_widths", "finite and positive, each of them", self.packet_widths,
+            all(1 / MAX_PACKET_WIDTH <= width <= MAX_PACKET_WIDTH for width in self.packet_widths),
+            "packet_widths", f"from {1 / MAX_PACKET_WIDTH:g} to {MAX_PACKET_WIDTH:g}, each of them",
+            self.packet_widths,
         )  # fmt: skip
         waves = self.num_waves if isinstance(self.num_waves, tuple) else (self.num_waves,)
         _require(
-            all(limit is None or limit >= 1 for limit in waves),
-            "num_waves", "at least 1, for all axes or for each", self.num_waves,
+            all(limit is None or 1 <= limit <= MAX_WAVES for limit in waves),
+            "num_waves", f"from 1 to {MAX_WAVES}, for all axes or for each", self.num_waves,
         )  # fmt: skip
 
     @property

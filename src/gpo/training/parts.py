@@ -49,6 +49,8 @@ class DataConfig:
     """Points to use: where a variable is not zero, or 'lsm<0.5'."""
     mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """File with the variable of --mask at the points of the data."""
+    untrusted: bool = False
+    """Read files in a child process with limits on memory and time."""
     validation_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
     """Start date (or time) of the validation period; needs --test-from."""
     test_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None

@@ -81,6 +81,19 @@ def test_a_width_says_what_memory_it_would_take(monkeypatch):
     assert OperatorConfig(hidden_dim=2**16).hidden_dim == 2**16
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num_waves", 10**18, "from 1 to 10000"),
+        ("packet_widths", (1e-308,), "from 0.001 to 1000"),
+        ("packet_widths", (1.0, float("nan")), "from 0.001 to 1000"),
+    ],
+)
+def test_waves_and_widths_without_bounds_are_refused(name, value, expected):
+    with pytest.raises(ValueError, match=f"`{name}` must be {expected}"):
+        OperatorConfig(**{name: value})
+
+
 def test_a_model_folder_that_says_a_million_layers_is_refused(tmp_path):
     GaussianParticleOperator(Problem(1, 1, Domain.unit_box(1))).save_pretrained(tmp_path)
     file = tmp_path / "config.json"

@@ -18,6 +18,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.index_grids import index_grid
 from gpo.data.readers.array_files import Stored
 from gpo.data.readers.base import check_axis
 from gpo.data.readers.cf_attributes import LATITUDE_NAMES, LONGITUDE_NAMES
@@ -101,7 +102,7 @@ def find_sites(path: Path, arrays: Mapping[str, Stored]) -> Sites:
         return degrees
     if x and y and is_mesh:
         return _curvilinear(path, arrays, x, y)
-    return Sites(BARE_SITES, {}, (), lambda counts: Geometry.rectilinear([*map(np.arange, counts)]))
+    return Sites(BARE_SITES, {}, (), index_grid)
 
 
 def _unstructured(

@@ -33,6 +33,8 @@ class ReadOptions:
     """Names of periodic axes, if the file does not state boundary conditions."""
     takes_frames: bool = False
     """Whether a file without times may be a single frame, from which a forecast starts."""
+    untrusted: bool = False
+    """Whether files are read in a child process with limits on memory and time."""
     num_files: int = 1
     """Number of files that are joined; with many large files, fewer frames of each are searched
     for sites that are always missing."""

@@ -13,6 +13,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
+from gpo.data.index_grids import index_grid
 from gpo.data.readers.base import check_axis, check_latitudes
 from gpo.data.readers.cf_attributes import (
     TIME_NAMES,
@@ -222,6 +223,8 @@ def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry
         raise DataError(path, "dimensions", f"of a site must be 1, 2 or 3, got {names}.")
     axes: list[np.ndarray] = []
     units: list[str] = []
+    if all(coordinate_along(dataset, dim) is None for dim in dims):
+        return index_grid([dataset.sizes[dim] for dim in dims], dims)
     for dim in dims:
         coordinate = coordinate_along(dataset, dim)
         axis = np.arange(dataset.sizes[dim]) if coordinate is None else coordinate.values

@@ -32,7 +32,7 @@ from gpo.data.readers.cf_metadata import (
     read_origin,
 )
 from gpo.data.readers.gridded_files import file_format, name_in_file, open_dataset
-from gpo.data.readers.gridded_inputs import find_candidates, read_static_field
+from gpo.data.readers.gridded_inputs import check_dims, find_candidates, read_static_field
 from gpo.data.readers.gridded_maps import read_gridded_maps
 from gpo.data.readers.sites import mask_missing
 
@@ -310,16 +310,7 @@ def _grids(
         elif options.variables:
             lacks = "no axis with sites" if time in dataset[name].dims else f"no axis `{time}`"
             raise DataError(path, name, f"has {lacks}: it is not a time series of fields.")
-    shapes = {dataset[name].shape: dataset[name].dims for name in grids}
-    for name in names:
-        if name not in grids and dataset[name].shape in shapes:
-            pair = (
-                ", ".join(map(str, dims))
-                for dims in (dataset[name].dims, shapes[dataset[name].shape])
-            )
-            problem = "has dimensions ({}), but others of the same lengths have ({}).".format(*pair)
-            advice = f"If the file is not damaged, choose: `--var {next(iter(grids))}`."
-            raise DataError(path, name, f"{problem} {advice}")
+    check_dims(path, dataset, names, tuple(grids))
     if not grids:
         problem = f"must include fields with a time axis `{time}` and sites, got none."
         raise DataError(path, "variables", problem)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import InputCandidate, Variable
+from gpo.data.dataset import DataError, InputCandidate, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.cf import build_geometry, find_time, is_auxiliary, site_dims
 
@@ -32,6 +32,26 @@ class _VariableReader:
             return part.values.reshape(math.prod(part.shape)).astype(np.float64)
         finally:
             dataset.close()
+
+
+def check_dims(
+    path: Path, dataset: xr.Dataset, names: Sequence[str], fields: Sequence[str]
+) -> None:
+    """Raises a `DataError` for a variable with the lengths of a field, but other dimensions.
+
+    Args:
+        path: The file, for error messages.
+        dataset: The open file.
+        names: Names of all numeric variables.
+        fields: Names of those that are time series of fields.
+    """
+    dims = {dataset[name].shape: ", ".join(map(str, dataset[name].dims)) for name in fields}
+    for name in names:
+        expected, own = dims.get(dataset[name].shape), ", ".join(map(str, dataset[name].dims))
+        if name not in fields and expected is not None:
+            problem = f"has dimensions ({own}), but others of the same lengths have ({expected})."
+            advice = f"If the file is not damaged, choose: `--var {fields[0]}`."
+            raise DataError(path, name, f"{problem} {advice}")
 
 
 def find_candidates(

@@ -21,6 +21,7 @@ from gpo.data.joined import join
 from gpo.data.periodic import make_axes_periodic
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.validation import check_data_file
+from gpo.data.untrusted import read_in_child
 from gpo.optional import MissingPackageError, raise_missing_package
 from gpo.registry import Registry
 
@@ -55,9 +56,13 @@ def open_data(
         options: Which variables and levels to read.
         reader: Name of the layout; recognised from the content by default.
     """
+    if options.untrusted:
+        in_child = replace(options, untrusted=False)
+        return read_in_child(_name(path), open_data, path, in_child, reader)
     if reader is not None and reader not in READERS:
-        source = Path(path if isinstance(path, str | Path) else str(next(iter(path), "")))
-        raise DataError(source, "reader", f"must be one of {', '.join(READERS)}, got {reader!r}.")
+        raise DataError(
+            _name(path), "reader", f"must be one of {', '.join(READERS)}, got {reader!r}."
+        )
     source, files = find_files(path)
     if len(files) == 1:
         data = _open_file(files[0], options, reader)
@@ -66,6 +71,11 @@ def open_data(
         parts = [_open_part(file, part_options, reader) for file in files]
         data = join(parts, source, _variable_order(parts, options.variables))
     return make_axes_periodic(cached(data), options.periodic)
+
+
+def _name(path: str | Path | Sequence[str | Path]) -> Path:
+    """Returns the first of several paths, for error messages."""
+    return Path(path if isinstance(path, str | Path) else str(next(iter(path), "")))
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> tuple[Path, list[Path]]:
@@ -165,6 +175,8 @@ def open_static(
         name: Name of the variable.
         options: How to read the file.
     """
+    if options.untrusted:
+        return read_in_child(path, open_static, path, name, replace(options, untrusted=False))
     try:
         data = open_data(path, replace(options, extra_inputs=(name,)))
     except DataError:

@@ -10,6 +10,7 @@ import numpy as np
 from gpo.data.dataset import DataError, FieldData, MapReader
 from gpo.data.readers.array_files import SUFFIXES, open_arrays
 from gpo.data.readers.validation import check_data_file
+from gpo.data.untrusted import read_in_child
 from gpo.optional import require
 
 
@@ -36,15 +37,21 @@ def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
     return np.concatenate([column.reshape(len(column), -1) for column in columns], 1)
 
 
-def maps_from_parameters(path: Path, names: Sequence[str], like: FieldData) -> FieldData | None:
+def maps_from_parameters(
+    path: Path, names: Sequence[str], like: FieldData, *, untrusted: bool = False
+) -> FieldData | None:
     """Returns static maps with parameters from a file and unknown outputs (NaN).
 
     Args:
         path: The file of parameters.
         names: Names of the inputs.
         like: Maps with these inputs, which define sites and outputs.
+        untrusted: Whether to read the file in a child process with limits.
     """
-    values = read_parameters(path, names)
+    if untrusted:
+        values = read_in_child(path, read_parameters, path, names)
+    else:
+        values = read_parameters(path, names)
     if values is None or values.shape[1] != len(like.inputs) or len(like.geometries) > 1:
         return None
     if not np.isfinite(values).all():
