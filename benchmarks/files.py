@@ -2,15 +2,17 @@
 
     python benchmarks/files.py --files FOLDER --runs runs/files --out benchmarks/results/files
 
-Scores are those of one step on the test split, as the run itself tells them; beside them its error
-relative to that of persistence, with an interval, on test and on validation data. `before.json` in
-the folder of the table has the scores of version 0.3.0.
+Scores are those of one step on the test split, as the run itself tells them: the forecast that is
+written, the model alone and every reference; beside them the ratio of errors to the best reference,
+with an interval, on test and on validation data. `before.json` in the folder of the table has the
+scores of version 0.3.0.
 """
 
 import json
 import os
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,12 @@ FILES: dict[str, tuple[str, ...]] = {
     "cylinder_wake/cylinder_nektar_wake.mat": (),
     "small_pde/KS.mat": (),
     "small_pde/burgers_shock.mat": (),
+    "radar_knmi": (),
+    "wfde5_uk": (),
 }
 """Every file, and the flags that it needs: `--var` where several grids are in it."""
-REFERENCES = ("persistence", "climatology")
+OWN = ("model", "blend")
+"""Forecasts that are no references."""
 COMMAND = "python benchmarks/files.py --files FOLDER"
 
 
@@ -51,6 +56,9 @@ def run_file(path: Path, flags: tuple[str, ...], out: Path, seconds: float) -> d
         "scores": scores,
         "examples": results["num_examples"],
         "comparisons": results["comparisons"],
+        "comparisons_alone": results["comparisons_alone"],
+        "blend": results["blend"],
+        "lost_after": results["lost_after"],
         "verdict": results["verdict"],
         "validation": results["validation"],
         "reasons": results["reasons"],
@@ -64,32 +72,28 @@ def run_file(path: Path, flags: tuple[str, ...], out: Path, seconds: float) -> d
 
 def table(found: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -> str:
     """Returns a row for every file, and below what every run says."""
-    columns = [
-        "file",
-        "before",
-        "now",
-        *REFERENCES,
-        "test / persistence",
-        "validation / persistence",
+    references = [
+        who
+        for who in dict.fromkeys(who for row in found.values() for who in row.get("scores", {}))
+        if who not in OWN
     ]
-    columns += ["test / climatology", "validation / climatology", "chosen"]
+    columns = ["file", "before", "forecast", "model alone", *references, "best reference"]
+    columns += ["test / best", "model alone / best", "validation / best", "chosen"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, row in found.items():
         told, scores = before.get(name, {}), row.get("scores", {})
-        checked = row.get("validation", {})
+        checked, best = row.get("validation", {}), best_reference(row.get("comparisons", {}))
+        alone = row.get("comparisons_alone") or row.get("comparisons", {})
         cells = [
             name,
             _number(told.get("scores", {}).get("model"), told.get("refused", "-")),
+            _number(scores.get("blend", scores.get("model")), "refused"),
             _number(scores.get("model"), "refused"),
-            *(_number(scores.get(who), "-") for who in REFERENCES),
-            *(
-                _ratio(part.get("comparisons", {}).get(who), count)
-                for who in REFERENCES
-                for part, count in (
-                    (row, row.get("examples")),
-                    (checked, checked.get("num_examples")),
-                )
-            ),
+            *(_number(scores.get(who), "-") for who in references),
+            best,
+            _ratio(row.get("comparisons", {}).get(best), row.get("examples")),
+            _ratio(alone.get(best), row.get("examples")),
+            _ratio(checked.get("comparisons", {}).get(best), checked.get("num_examples")),
             ", ".join(f"{key} {value}" for key, value in row.get("chosen", {}).items()) or "-",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -99,10 +103,19 @@ def table(found: dict[str, dict[str, Any]], before: dict[str, dict[str, Any]]) -
         "",
     ]
     for name, row in found.items():
-        told = [row.get("verdict") or row.get("refused", "")]
+        told = [row.get("verdict") or row.get("refused", ""), row.get("blend", "")]
         told += [row["validation"]["verdict"]] if row.get("validation") else []
-        lines.append(f"- {name}: {' '.join([*told, *row.get('reasons', {}).values()])}")
+        lines.append(
+            f"- {name}: {' '.join(filter(None, [*told, *row.get('reasons', {}).values()]))}"
+        )
     return "\n".join(lines)
+
+
+def best_reference(comparisons: dict[str, dict[str, Any]]) -> str:
+    """Returns the name of the reference with the smallest error on test data, in RMSE / std."""
+    ratios = {who: part["ratio"] for who, part in comparisons.items()}
+    # JSON stores infinity, the ratio to a reference without error, as null.
+    return max(ratios, key=lambda who: inf if ratios[who] is None else ratios[who], default="-")
 
 
 def _ratio(comparison: dict[str, Any] | None, count: int | None) -> str:
@@ -151,11 +164,10 @@ def main(
     earlier = json.loads(before.read_text(encoding="utf-8")) if before.exists() else {}
     text = f"### `gpo run --data FILE --budget-cpu {seconds:g}` on real files\n\n{table(found, earlier)}\n\n"
     notes = [
-        "Before (0.3.0), now and references: relative L2 of one step on the test split. Then: the error "
-        "relative to that of a reference, in standard deviations of the training data, with its 95 % "
-        "interval (blocks of examples) and the number of examples; better where all of the "
-        "interval is below 1. Best epoch and settings were chosen on validation data, which flatters "
-        "the model there.",
+        "Before (0.3.0), forecast (what `gpo predict` writes), model alone and references: relative L2 of "
+        "one step on the test split. Then: the ratio of errors, in standard deviations of the training "
+        "data, to the reference that is best on test data, with its 95 % interval (blocks of examples) and the number of examples; better where all of the interval is below 1. Best "
+        "epoch, settings and weights were chosen on validation data, where scores are optimistic.",
         *describe_machine(COMMAND),
     ]
     (out / "table.md").write_text(text + "\n\n".join(notes) + "\n", encoding="utf-8")

@@ -58,10 +58,12 @@ def main() -> None:
     rows["public names of gpo"] = len(gpo.__all__)
     rows["isinstance on kinds of models"] = count_switches(packages)
     rows["README"] = "{} words, {} links".format(*readme_size((ROOT / "README.md").read_text()))
-    for name, calls in forward_calls(source).items():
-        rows[f"forward of four layers, {name}"] = (
-            f"{calls.calls} calls, {calls.switches} file switches, {len(calls.types)} types"
-        )
+    for num_transports in (0, 1, 2) if hasattr(gpo, "OperatorConfig") else (None,):
+        counted = "default" if num_transports is None else f"{num_transports} with transport"
+        for name, calls in forward_calls(source, num_transports).items():
+            rows[f"forward of four layers, {counted}, {name}"] = (
+                f"{calls.calls} calls, {calls.switches} file switches, {len(calls.types)} types"
+            )
     method = [
         source / "gpo/model" / f"{name}.py" for name in ("operator", "wave_layer", "transport")
     ]
@@ -252,11 +254,16 @@ class CallCounter:
             sys.setprofile(None)
 
 
-def forward_calls(source: Path) -> dict[str, CallCounter]:
-    """Returns the calls of one forward of a four-layer model on a 16 x 16 periodic grid."""
+def forward_calls(source: Path, num_transports: int | None) -> dict[str, CallCounter]:
+    """Returns the calls of one forward of a four-layer model on a 16 x 16 periodic grid.
+
+    Args:
+        source: The source tree.
+        num_transports: Layers with transport; None for those of 0.6, which has one.
+    """
     import torch
 
-    model, coords = _model()
+    model, coords = _model(num_transports)
     values, queries = torch.randn(1, len(coords), 1), torch.rand(10, 2)
     counters: dict[str, CallCounter] = {}
     for name, options in {"at sites": {}, "at queries": {"queries": queries}}.items():
@@ -268,14 +275,15 @@ def forward_calls(source: Path) -> dict[str, CallCounter]:
     return counters
 
 
-def _model() -> tuple[Any, Any]:
-    """Returns the default model and the nodes of a grid, in this version or in 0.6."""
+def _model(num_transports: int | None) -> tuple[Any, Any]:
+    """Returns a model and the nodes of a grid, in this version or in 0.6."""
     import gpo
 
     domain = gpo.Domain.unit_box(2, periodic=True)
     coords, _ = domain.grid(16, 16)
-    if hasattr(gpo, "OperatorConfig"):
-        return gpo.GaussianParticleOperator(gpo.Problem(1, 1, domain)).eval(), coords
+    if num_transports is not None:
+        config = gpo.OperatorConfig(num_layers=4, num_transports=num_transports)
+        return gpo.GaussianParticleOperator(gpo.Problem(1, 1, domain), config).eval(), coords
     config = gpo.GeometricConfig(in_channels=1, out_channels=1, domain=domain)
     return gpo.GaussianParticleOperator(config).eval(), coords
 

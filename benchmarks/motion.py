@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 from tyro.conf import Positional
 
-from gpo import StaticMaps, open_run
+from gpo import open_run
 from gpo.data.splits import evenly
 from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation.attribution import best_of, describe_motion
@@ -33,8 +33,7 @@ def motion_of(run: Path) -> dict[str, Any]:
     """Returns the key `motion` of a run, on its validation data."""
     opened = open_run(run)
     forecaster, data, samples = opened.forecaster().eval(), opened.data, opened.split.validation
-    given = data.inputs if isinstance(data, StaticMaps) else data.variables
-    variables = FlowVariables(tuple(given))
+    variables = FlowVariables.of(data)
     batches = make_batches(data, evenly(samples, MAX_EXAMPLES))
     found = describe_motion(forecaster, data, batches, variables, np.random.default_rng(0))
     found["num_examples"] = sum(len(batch.example.frames) for batch in batches)

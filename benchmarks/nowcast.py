@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float
 from nowcast_motion import compare_motions
 from nowcast_tables import draw_scores, make_tables
 
-from gpo import Trajectories, open_data, open_run
+from gpo import FieldData, open_data, open_run
 from gpo.atomic_files import write_text
 from gpo.data.splits import TimeSlice
 from gpo.data.units import conversion
@@ -64,7 +64,7 @@ class Radar:
     """Rain rates on a grid, and which frames belong to which split."""
 
     path: Path
-    data: Trajectories
+    data: FieldData
     frames: Float[np.ndarray, "time rows columns"]
     """Rain rates in mm/h."""
     is_seen: Bool[np.ndarray, "rows columns"]
@@ -78,7 +78,6 @@ class Radar:
     def of(cls, path: Path) -> "Radar":
         """Reads the file of the column."""
         data = open_data(path)
-        assert isinstance(data, Trajectories)
         units = data.variables[0].units
         factors = conversion(units, UNITS)
         if factors is None:
@@ -196,7 +195,6 @@ def trained(radar: Radar, model: str, seed: int, flags: Sequence[str], runs: Pat
 def rolled_out(radar: Radar, run: Path, starts: Sequence[int]) -> Fields:
     """Returns autoregressive forecasts of a run in mm/h, which are at least zero."""
     opened = open_run(run)
-    assert isinstance(opened.data, Trajectories)
     forecaster, rows = opened.forecaster().eval(), []
     for t in starts:
         time_slice = TimeSlice(0, t - (forecaster.task.history - 1), t, t + 1)

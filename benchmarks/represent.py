@@ -26,7 +26,7 @@ from represent_baselines import fourier, lattice, pod, wavelets
 from represent_figures import draw_errors
 from rich.console import Console
 
-from gpo import Geometry, ReadOptions, Trajectories, Variable, coarsen, open_data
+from gpo import Geometry, ReadOptions, Variable, coarsen, open_data
 from gpo.atomic_files import write_text
 from gpo.data.solvers.navier_stokes_2d import NavierStokes2D
 from gpo_bench.protocol import describe_machine
@@ -71,7 +71,6 @@ def turbulence(viscosity: float, size: int = 64) -> Case:
 def from_file(name: str, path: Path, variable: str | None = None, factor: int = 1) -> Case:
     """Returns two test frames of the second half of a file, and its first half for training."""
     opened = open_data(path, ReadOptions(variables=(variable,) if variable else ()))
-    assert isinstance(opened, Trajectories)
     data = coarsen(opened, factor) if factor > 1 else opened
     frames = data.frames(0).astype(np.float64)
     is_missing = ~np.isfinite(frames).all((0, 2))

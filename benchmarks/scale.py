@@ -7,9 +7,11 @@ process of its own with one thread, and all of one run stand beside each other.
 import json
 import math
 import os
+import shlex
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -58,11 +60,14 @@ def builders(domain: Domain, shape: tuple[int, int]) -> dict[str, Callable[[], A
     }
 
 
-def measure_sites(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
+def measure_sites(
+    say: Callable[[str], None], models: Sequence[str]
+) -> tuple[list[Table], list[Row]]:
     """Returns memory and time of a training step against the number of sites, batch 1."""
     rows: list[Row] = []
     for shape in GRIDS:
-        for name, build in builders(SPHERE, shape).items():
+        for name in models:
+            build = builders(SPHERE, shape)[name]
             say(f"{name} at {math.prod(shape):,} sites")
             cost = measure_cost(
                 Workload(
@@ -71,12 +76,11 @@ def measure_sites(say: Callable[[str], None]) -> tuple[list[Table], list[Row]]:
                 )
             )  # fmt: skip
             rows.append({"model": name, "sites": math.prod(shape), **asdict(cost)})
-    names = list(builders(SPHERE, GRIDS[0]))
     counts = [math.prod(shape) for shape in GRIDS]
     columns = [f"{count:,} sites" for count in counts]
     memory = Table("Peak memory of a training step, MB", "model", columns)
     speed = Table("Training step, CPU microseconds per site", "model", [*columns, "exponent"])
-    for name in names:
+    for name in models:
         mine = [row for row in rows if row["model"] == name]
         memory.add(name, [_entry(row["training_bytes"], 1 / MEGABYTE, row["note"]) for row in mine])
         times = [_entry(row["training_seconds"], 1e6 / row["sites"], row["note"]) for row in mine]
@@ -252,25 +256,32 @@ def _count_bytes(rank: int, name: str, shape: tuple[int, int], folder: str) -> N
     dist.destroy_process_group()
 
 
-MEASURES: dict[str, Any] = {"sites": measure_sites, "step": measure_step, "bytes": measure_bytes}
+MEASURES: dict[str, Any] = {"step": measure_step, "bytes": measure_bytes}
 
 
-def main(only: tuple[Part, ...] = ("bytes", "step", "sites")) -> None:
+def main(
+    only: tuple[Part, ...] = ("bytes", "step", "sites"),
+    models: tuple[str, ...] = tuple(builders(SPHERE, GRIDS[0])),
+    out: Path = RESULTS,
+) -> None:
     """Measures and writes.
 
     Args:
         only: Which parts.
+        models: Of the part `sites`.
+        out: Folder of the results.
     """
     console = Console()
-    command = "python benchmarks/scale.py" + (f" --only {' '.join(only)}" if len(only) < 3 else "")
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["python", "benchmarks/scale.py", *sys.argv[1:]])
+    out.mkdir(parents=True, exist_ok=True)
     for part in only:
-        tables, rows = MEASURES[part](lambda text: console.print(text, style="dim"))
+        say = partial(console.print, style="dim")
+        tables, rows = measure_sites(say, models) if part == "sites" else MEASURES[part](say)
         text = "\n\n".join(
             "\n\n".join([table.markdown(), *describe_machine(command)]) for table in tables
         )
-        (RESULTS / f"{part}.md").write_text(text + "\n", encoding="utf-8")
-        (RESULTS / f"{part}.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        (out / f"{part}.md").write_text(text + "\n", encoding="utf-8")
+        (out / f"{part}.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         console.print(text, markup=False)
 
 

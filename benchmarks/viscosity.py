@@ -69,9 +69,9 @@ class Case:
         """The name of its folder."""
         return f"nu{self.viscosity:g}-lead{self.lead}-seed{self.seed}"
 
-    def train(self, folder: Path, flags: Sequence[str]) -> Path:
-        """Makes data and run unless they exist, and returns the run."""
-        data, run = folder / f"ns2d-nu{self.viscosity:g}.mat", folder / self.name
+    def train(self, folder: Path, flags: Sequence[str], runs: Path | None = None) -> Path:
+        """Makes data and run unless they exist, and returns the run, in `runs` or beside the data."""
+        data, run = folder / f"ns2d-nu{self.viscosity:g}.mat", (runs or folder) / self.name
         generate(replace(PRESETS["quick"], viscosity=self.viscosity), data)
         gpo([
             "train", "--data", str(data), "--coarsen", "2", "--lead", str(self.lead),

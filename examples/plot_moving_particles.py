@@ -23,7 +23,6 @@ from scipy.ndimage import map_coordinates
 from gpo import (
     Forecaster,
     GaussianParticleOperator,
-    Trajectories,
     open_run,
     relative_l2,
     rollout,
@@ -188,10 +187,9 @@ def main(run: Path, out: Path, budget_cpu: float, num_steps: int) -> None:
         subprocess.run([sys.executable, "-m", "gpo", *command, "--budget-cpu", str(budget_cpu)], check=True)  # fmt: skip
     opened = open_run(run)
     forecaster, data, test = opened.forecaster().eval(), opened.data, opened.split.test
-    assert isinstance(data, Trajectories)
     coords = torch.from_numpy(data.geometry().coords).float()
     size = round(len(coords) ** 0.5)
-    trajectories = sorted({member.trajectory for member in test})
+    trajectories = sorted({member.sample for member in test})
     truths = {n: torch.from_numpy(data.frames(n)[..., 0]).float() for n in trajectories}
 
     inputs = [truths[n][:-1] for n in trajectories]

@@ -17,24 +17,35 @@ from typing import Annotated, Any
 
 import torch
 import tyro
+from jaxtyping import Float
+from torch import Tensor
 from tyro.conf import Positional, arg
 
 from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.transfer import resolution_transfer
+from gpo.execution.points import Points
 from gpo.model import transport
 from gpo.model.layer import Parts
-from gpo.model.transport import TransportLayer
+from gpo.model.transport import Displacements, TransportLayer
+from gpo.model.wave_layer import State, WaveModes
 from gpo.runs import read_data
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.run_folder import Run
 from gpo.training.setup import split_of
-from gpo_bench.columns import COLUMNS
+from gpo_bench.columns import COLUMNS, Column
 
 STEPS = (5, 10, 19)
 """Steps of rollouts that are kept."""
 BUILD = transport.build_parts
 
+ALL_COLUMNS = COLUMNS | {
+    "ssh-med": Column(
+        "sea level of the Mediterranean, one day ahead from two days, land masked",
+        {"history": 2},
+        file="ssh_med/dt_med_allsat_phy_l4_2005T2.nc",
+    )
+}
 FIXED: dict[str, dict[str, Any]] = {"ns2d": {"noise": 0.0}}
 """Further settings of columns."""
 
@@ -67,10 +78,52 @@ def shared(parts: Parts) -> None:
 class OneScale(TransportLayer):
     """A layer with transport whose particles have one scale."""
 
-    @property
     def scales(self) -> torch.Tensor:
-        """Standard deviations."""
+        """Returns standard deviations."""
         return self.log_scale.exp().expand(self.num_gaussians, -1)
+
+
+class WeightedTransport(TransportLayer):
+    """A layer with transport whose particles have weights: a softmax over those of a point."""
+
+    def contribution(
+        self, state: State, points: Points, modes: WaveModes, displacement: Displacements
+    ) -> Float[Tensor, "points batch source_channels"]:
+        """Returns the weighted contributions, on average as large as those without weights."""
+        parts = super().contribution(state, points, modes, displacement)
+        weights = self.num_gaussians * (state @ self.get_parameter("choose")).softmax(-1).unsqueeze(
+            -1
+        )
+        return (weights * parts.unflatten(-1, (self.num_gaussians, -1))).flatten(-2)
+
+
+def weighted(parts: Parts) -> None:
+    """Gives particles weights, which are equal at the start."""
+    for layer in transports(parts):
+        channels = layer.source.shape[0]
+        layer.choose = torch.nn.Parameter(torch.zeros(channels, layer.num_gaussians))
+        layer.__class__ = WeightedTransport
+
+
+def faster_scales(factor: float) -> Callable[[Parts], None]:
+    """Returns what lets logarithms of scales learn faster: they are `factor` times a parameter."""
+
+    def change(parts: Parts) -> None:
+        for layer in transports(parts):
+            layer.log_scale.data.div_(factor)
+            layer.__class__ = type("FasterScales", (FasterScales,), {"factor": factor})
+
+    return change
+
+
+class FasterScales(TransportLayer):
+    """A layer with transport whose scales learn faster."""
+
+    factor = 1.0
+
+    def scales(self) -> Tensor:
+        """Returns standard deviations."""
+        return (self.factor * self.log_scale).exp()
 
 
 def starting_at(cells: float) -> Callable[[Parts], None]:
@@ -94,6 +147,8 @@ VARIANTS: dict[str, Variant] = {
     "four": ({"num_transports": 4}, None),
     "frozen": ({}, frozen),
     "shared": ({}, shared),
+    "weights": ({}, weighted),
+    "fast-scales": ({}, faster_scales(10.0)),
     "start-0.42": ({}, starting_at(0.42)),
     "start-1": ({}, starting_at(1.0)),
     "no-transport": ({"num_transports": 0}, None),
@@ -126,7 +181,7 @@ def measure(
 ) -> dict[str, Any]:
     """Trains a variant and returns its scores on validation data."""
     settings, change = parsed(name)
-    source = COLUMNS[column].source(column, files, "quick")
+    source = ALL_COLUMNS[column].source(column, files, "quick")
     fixed = {"preset": "quick", "learning_rate": 6e-3, "epochs": 10**6, "patience": 10**6}
     config = RunConfig.of(
         **{**fixed, **source, **FIXED.get(column, {}), "seed": seed, **limits, **settings}

@@ -38,7 +38,7 @@ def grown(path: Path) -> list[float]:
     geometry, size = run.data.geometry(), solver.size * solver.refinement
     coords = torch.as_tensor(geometry.coords)
     forcing, differences = fno_forcing(size, torch.float32, "cpu"), []
-    for number in sorted({window.trajectory for window in run.split.validation}):
+    for number in sorted({window.sample for window in run.split.validation}):
         coarse = torch.as_tensor(run.data.frames(number, slice(None)))
         errors = forecaster(coarse[:-1, None], coords.expand(len(coarse) - 1, -1, -1)) - coarse[1:]
         errors = errors.view(-1, *geometry.grid_shape)

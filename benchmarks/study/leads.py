@@ -30,7 +30,7 @@ class LeadModel:
         """Reads the trajectories and makes an untrained model."""
         series = coarsen(open_data(data), 2)
         geometry = series.geometry()
-        frames = [series.frames(number, slice(None)) for number in range(series.num_trajectories)]
+        frames = [series.frames(number, slice(None)) for number in range(series.num_samples)]
         fields = torch.stack([torch.as_tensor(one).float() for one in frames])
         mean, std = fields[: VALIDATION.start].mean(), fields[: VALIDATION.start].std()
         self.fields = (fields - mean) / std

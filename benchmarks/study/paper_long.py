@@ -102,7 +102,7 @@ def main(
         table_only: Print the table of the runs that are there, and train nothing.
     """
     common = {
-        "benchmark": benchmark, "preset": "quick", "coarsen": 2, "noise": 0.0, "batch_size": 16,
+        "benchmark": benchmark, "preset": "quick", "coarsen": 2, "noise": 0.0, "batch_size": 16, "blend": False,
         "epochs": epochs, "patience": patience, "budget_cpu": 3600 * hours, "seed": seed,
     }  # fmt: skip
     chosen = runs_of(reading)

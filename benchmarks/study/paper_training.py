@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gpo import RunConfig, relative_l2
 from gpo.atomic_files import atomic_file
-from gpo.forecast.examples import Example, collate, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.losses import LossWeights
 from gpo.model.model import build_model
@@ -174,7 +174,7 @@ class Screening:
 
     def _examples(self, *, reconstructs: bool) -> list[list[Example]]:
         found = (
-            make_examples(self.data, part, reconstructs=reconstructs)
+            TimeSliceExamples(self.data, part, reconstructs=reconstructs)
             for part in (self.split.training, self.split.validation)
         )
         return [[examples[number] for number in range(len(examples))] for examples in found]
@@ -191,7 +191,7 @@ class Screening:
             "optimizer": "adamw", "schedule": "step", "predict": "state",
             "learning_rate": self.learning_rate, "batch_size": self.batch_size,
             "benchmark": self.benchmark, "preset": "quick", "coarsen": 2, "model": "gpo-paper",
-            "seed": self.seed,
+            "seed": self.seed, "blend": False,
         }  # fmt: skip
         settings = {name: value for name, value in options.items() if name not in STUDIED}
         return RunConfig.of(**{**recipe, **settings, **others})

@@ -68,7 +68,7 @@ def main() -> None:
 
     def frames(sample: TimeSlice, count: int) -> np.ndarray:
         times = slice(sample.last, sample.last + count)
-        return data.frames(sample.trajectory, times).reshape(count, COARSE, COARSE)
+        return data.frames(sample.sample, times).reshape(count, COARSE, COARSE)
 
     part = sampled(data, FRACTION).geometry().coords
     distances = np.abs(data.geometry().coords[:, None] - part[None]).max(-1)

@@ -13,9 +13,9 @@ import tyro
 from tyro.conf import Positional
 
 from gpo import open_data
-from gpo.data.dataset import StaticMaps
 from gpo.data.splits import split_time_slices
-from gpo.forecast.statistics import ChangeMoments, training_statistics
+from gpo.training.config import RunConfig
+from gpo.training.setup import new_forecaster
 
 
 def main(files: Positional[list[Path]]) -> None:
@@ -29,23 +29,25 @@ def main(files: Positional[list[Path]]) -> None:
     )
     for path in files:
         data = open_data(path)
-        if isinstance(data, StaticMaps):
+        if not data.has_time:
             raise ValueError(f"{path} holds static maps, in which nothing changes.")
         split = split_time_slices(data, history=2)
-        _, _, fitted = training_statistics(data, split.training)
-        left, whole = ChangeMoments(), ChangeMoments()
+        config = RunConfig.of(data=str(path), history=2, blend=False)
+        task = new_forecaster(data, split, config).task
+        trend = np.array(task.trend or np.zeros(len(task.outputs)))
+        left = whole = np.zeros(len(task.outputs))
         for window in split.validation:
             before, last, target = (
-                data.frames(window.trajectory, slice(n, n + 1))[0]
+                data.frames(window.sample, slice(n, n + 1))[0]
                 for n in (*window.inputs, window.target)
             )
-            weights = data.geometry(window.trajectory).weights
-            left.add(target - last - fitted.trend * (last - before), None, weights)
-            whole.add(target - last, None, weights)
-        ones = np.ones(len(data.variables))
-        ratio = left.in_units_of(ones).size / whole.in_units_of(ones).size
+            weights = data.geometry(window.sample).weights
+            residual = target - last - trend * (last - before)
+            left = left + weights @ np.nan_to_num(residual) ** 2
+            whole = whole + weights @ np.nan_to_num(target - last) ** 2
+        ratio = np.sqrt(left / whole)
         for number, variable in enumerate(data.variables):
-            row = fitted.trend[number], fitted.size[number], ratio[number]
+            row = trend[number], task.increment_std[number], ratio[number]
             shown = " | ".join(f"{value:.3g}" for value in row)
             print(f"| {path.name} | {variable.name} | {shown} |", flush=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpo.data.coarsen import coarsen
-    from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+    from gpo.data.dataset import DataError, FieldData, Variable
     from gpo.data.geometry import Geometry
     from gpo.data.readers.base import ReadOptions
     from gpo.data.readers.registry import open_data
@@ -43,7 +43,7 @@ _HOMES = {
     "model.problem": ("Problem", "UnsupportedGeometryError"),
     "model.registry": ("register_model",),
     "data.coarsen": ("coarsen",),
-    "data.dataset": ("DataError", "StaticMaps", "Trajectories", "Variable"),
+    "data.dataset": ("DataError", "FieldData", "Variable"),
     "data.geometry": ("Geometry",),
     "data.readers.base": ("ReadOptions",),
     "data.readers.registry": ("open_data",),
@@ -80,6 +80,7 @@ __all__ = [
     "DataError",
     "Derivatives",
     "Domain",
+    "FieldData",
     "Footprints",
     "Forecaster",
     "GaussianParticleOperator",
@@ -94,11 +95,9 @@ __all__ = [
     "ReadOptions",
     "Results",
     "RunConfig",
-    "StaticMaps",
     "Task",
     "Trace",
     "Tracers",
-    "Trajectories",
     "UnsupportedGeometryError",
     "Variable",
     "coarsen",

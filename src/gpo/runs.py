@@ -3,12 +3,12 @@
 import os
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from gpo.data.benchmarks import DATA_SETS, cache_folder, solver_for
 from gpo.data.coarsen import coarsen
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.generate import generate
 from gpo.data.inputs import open_with_forcings
 from gpo.data.masks import with_mask
@@ -29,25 +29,29 @@ class OpenRun:
 
     folder: Run
     config: RunConfig
-    data: Trajectories | StaticMaps
-    split: Split[Any]
+    data: FieldData
+    split: Split
+    trained: Forecaster | None = None
+    """The trained model, where it is in memory already."""
 
     def __repr__(self) -> str:
         return f"OpenRun({self.folder.folder}: {self.data}, {self.split})"
 
     def forecaster(self) -> Forecaster:
         """Returns the trained model; raises an error if it is missing or of another task."""
-        forecaster = Forecaster.load(self.folder.trained_model())
+        return self._forecaster
+
+    @cached_property
+    def _forecaster(self) -> Forecaster:
+        forecaster = self.trained or Forecaster.load(self.folder.trained_model())
         check_task(self.folder, self.config, self.data, forecaster.task)
         return forecaster
 
 
-def check_task(
-    folder: Run, config: RunConfig, data: Trajectories | StaticMaps, learned: Task
-) -> None:
+def check_task(folder: Run, config: RunConfig, data: FieldData, learned: Task) -> None:
     """Raises an error if a configuration differs from the task of its model."""
     task = config.task
-    if isinstance(data, StaticMaps) or task.phase == "field":
+    if task.phase == "field" or not data.has_time:
         return
     names = tuple(variable.name for variable in data.forcings)
     pairs = {"forcings": (", ".join(names) or "none", ", ".join(learned.forcings) or "none")}
@@ -86,7 +90,7 @@ def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
-def read_data(config: RunConfig, factor: int | None = None) -> Trajectories | StaticMaps:
+def read_data(config: RunConfig, factor: int | None = None) -> FieldData:
     """Returns the data of a run; those of a benchmark are generated unless a file has them.
 
     Args:
@@ -122,7 +126,7 @@ def read_options(config: RunConfig, variables: tuple[str, ...]) -> ReadOptions:
     )
 
 
-def open_other(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
+def open_other(path: Path, config: RunConfig, task: Task) -> FieldData:
     """Returns the data of another file, read like those of a run, with its forcings.
 
     Args:
@@ -140,7 +144,7 @@ def open_other(path: Path, config: RunConfig, task: Task) -> Trajectories | Stat
     except DataError:
         # A file with scalars only has no points: those of the run are used.
         maps = read_data(config) if config.data.inputs else None
-        if not isinstance(maps, StaticMaps):
+        if maps is None:
             raise
         scalar_maps = maps_from_parameters(
             path, config.data.inputs, maps, untrusted=config.data.untrusted
@@ -150,7 +154,7 @@ def open_other(path: Path, config: RunConfig, task: Task) -> Trajectories | Stat
         return scalar_maps
 
 
-def open_other_coarsened(path: Path, config: RunConfig, task: Task) -> Trajectories | StaticMaps:
+def open_other_coarsened(path: Path, config: RunConfig, task: Task) -> FieldData:
     """Returns the data of another file, read and coarsened like those of a run.
 
     Args:

@@ -170,7 +170,9 @@ def _measure_here(workload: Workload) -> Cost:
 
     def infer() -> None:
         with torch.no_grad():
-            forecaster(batch.frames, batch.coords, weights=batch.site_weights)
+            forecaster(
+                batch.frames, batch.coords, weights=batch.site_weights, seasons=batch.seasons
+            )
 
     def train() -> None:
         optimizer.zero_grad()

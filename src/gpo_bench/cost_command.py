@@ -15,7 +15,6 @@ from gpo_bench.efficiency import measure_efficiency
 from gpo_bench.export import measure_export, versions
 from gpo_bench.figures import draw_efficiency, draw_scaling
 from gpo_bench.memory import GRIDS, measure_memory
-from gpo_bench.paper_figures import FigureInputs, MissingInputError, figures_of
 from gpo_bench.protocol import MODELS
 from gpo_bench.result_files import write_results
 from gpo_bench.scaling import measure_scaling
@@ -126,6 +125,9 @@ class BenchFigures:
 
     def run(self) -> None:
         """Writes every figure whose input is there."""
+        # The other commands need neither the report nor the interpretation.
+        from gpo_bench.paper_figures import FigureInputs, MissingInputError, figures_of
+
         inputs = FigureInputs(
             self.field, self.unseen, self.era5, self.operator, self.compared, self.results
         )

@@ -216,7 +216,8 @@ def run_gpo(
         threads: Number of threads available to the run.
     """
     config = out.with_name(f"{out.name}.yaml")
-    RunConfig.of(**settings).save(config)
+    # Tables compare models alone, and their increments are to the last frame and its trend.
+    RunConfig.of(**{"blend": False, **settings}).save(config)
     arguments = [command, "--config", str(config), "--out", str(out), "--quiet"]
     _call([*arguments, "--scope", "one-step"] if command == "run" else arguments, threads)
 

@@ -31,7 +31,7 @@ from gpo.numerics.domain import Domain
 from gpo.report.appearance import add_bar, input_label
 from gpo.report.contact_sheet import color_limits, draw_panel, draw_values, in_plane, panel_height
 from gpo.report.layers import draw_footprints
-from gpo.report.particles import outlines
+from gpo.report.particles import outlines_in
 from gpo.runs import OpenRun, open_other_coarsened, open_run
 from gpo_bench.ablation import PAPER as PAPER_ABLATION
 from gpo_bench.figures import BASELINE_COLOR, GPO_COLOR, draw_curves, draw_efficiency, draw_spectra
@@ -158,7 +158,7 @@ def draw_ellipses(axes: Axes, particles: Particles, geometry: Geometry) -> None:
     cloud = cloud.rows(order[:NUM_ELLIPSES])
     weights = cloud.weights.numpy()
     widths = 0.3 + 2.2 * weights / max(float(weights.max()), 1e-12)
-    shapes = outlines(cloud, FRACTION, geometry.plot_axes)
+    shapes = outlines_in(axes, cloud, FRACTION, geometry)
     ellipses = PolyCollection(list(shapes), array=weights, cmap="viridis", linewidths=widths)
     ellipses.set_facecolor("none")
     limits = axes.get_xlim(), axes.get_ylim()

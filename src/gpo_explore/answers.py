@@ -1,7 +1,7 @@
 """Answers about fields: input, truth, prediction with and without ablations, attribution, rollout."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Trajectories
-from gpo.data.splits import TimeSlice
-from gpo.forecast import rollout as forecasts
+from gpo.data.seasons import seasons_of
 from gpo.forecast.examples import Example
+from gpo.forecast.rollout import rollout as roll_out
+from gpo.forecast.rollout import rollout_steps
+from gpo.model.ablation import Ablation
 from gpo.numerics.norms import relative_l2, rmse
 from gpo_explore.arrays import Packet
 from gpo_explore.attribution import attribute
@@ -21,8 +22,8 @@ from gpo_explore.session import AbandonedError, Session
 
 MAX_STEPS = 50
 """Largest number of rollout steps."""
-NO_CLIMATOLOGY = (
-    "No climatology: the sites vary, or the training frames are missing or too many to average."
+NO_REFERENCES = (
+    "Persistence only: there are no training frames, or too many to fit other references to them."
 )
 
 
@@ -64,7 +65,11 @@ def value(session: Session, request: PointRequest) -> Packet:
     operator = session.forecaster.operator
     with torch.no_grad(), request.ablation.applied(operator):
         values = session.forecaster(
-            example.frames, example.coords, weights=example.site_weights, queries=query
+            example.frames,
+            example.coords,
+            weights=example.site_weights,
+            queries=query,
+            seasons=example.seasons,
         )[0, 0]
     return Packet({}, {"values": values.tolist()})
 
@@ -111,19 +116,25 @@ def rollout(
     example, truth = start.example, start.truth
     steps: list[Tensor] = []
     model = session.rollout_forecaster.model
+    options = {
+        "weights": example.site_weights, "forcings": start.forcings, "seasons": example.seasons,
+    }  # fmt: skip
     with session.rollout_lock, request.ablation.applied(model.operator):
-        for step in forecasts.rollout_steps(
-            session.rollout_forecaster, example.frames, example.coords, len(truth),
-            weights=example.site_weights, forcings=start.forcings,
-        ):  # fmt: skip
+        for step in rollout_steps(
+            session.rollout_forecaster, example.frames, example.coords, len(truth), **options
+        ):
             if is_abandoned():
                 raise AbandonedError
             steps.append(step[0])
-        climatology = session.climatology()
+        references = {
+            name: roll_out(reference, example.frames, example.coords, len(truth), **options)[0]
+            for name, reference in session.references().items()
+        }
     forecast, true_frames = torch.stack(steps), torch.from_numpy(truth)
-    references = {"persistence": example.fields[0, -1].expand_as(forecast)}
-    if climatology is not None:
-        references["climatology"] = climatology.at(start.frames)
+    if session.blend is not None and request.ablation == Ablation():
+        rest = session.blend.contributions(example.frames, example.coords, len(truth), **options)
+        blended = [part.added_to(step[None])[0] for step, part in zip(steps, rest, strict=True)]
+        references["blend"] = torch.stack(blended)
 
     def errors(forecasts: Tensor) -> list[dict[str, Any]]:
         pairs = zip(forecasts, true_frames, strict=True)
@@ -133,7 +144,7 @@ def rollout(
     metadata = {
         "errors": errors(forecast), "times": start.times, "labels": start.labels,
         "references": {name: errors(reference) for name, reference in references.items()},
-        "no_climatology": None if climatology is not None else NO_CLIMATOLOGY,
+        "no_references": None if session.fits_references else NO_REFERENCES,
     }  # fmt: skip
     return Packet(arrays, metadata)
 
@@ -156,17 +167,19 @@ def rollout_start(session: Session, request: RolloutRequest) -> RolloutStart:
     """Returns the input of a rollout, and the true frames, forcings, times and dates after it."""
     example = session.example(request.example)
     sample, data, task = session.samples[request.example], session.data, session.forecaster.task
-    if not isinstance(sample, TimeSlice) or not isinstance(data, Trajectories) or task.lead == 0:
+    if task.lead == 0:
         raise ValueError("A rollout needs a model that forecasts a time series.")
-    ends = [other.target for other in session.samples if other.trajectory == sample.trajectory]
+    ends = [other.target for other in session.samples if other.sample == sample.sample]
     num_steps = min(request.steps, (max(ends) - sample.last) // task.lead)
     stop = sample.last + num_steps * task.lead + 1
-    values = data.frames(sample.trajectory, slice(sample.first, stop, task.lead))
+    values = data.frames(sample.sample, slice(sample.first, stop, task.lead))
     frames = range(sample.last + task.lead, stop, task.lead)
     times, labels = data.time[list(frames)].astype(float).tolist(), data.time_labels(frames)
     later = np.arange(sample.last + 2 * task.lead, stop, task.lead)
-    forcings = torch.from_numpy(data.forcing_frames(sample.trajectory, later))[None]
+    forcings = torch.from_numpy(data.forcing_frames(sample.sample, later))[None]
     truth = values[task.history :].astype(np.float64)
+    seasons = torch.from_numpy(seasons_of(data, np.arange(sample.first, stop, task.lead)))
+    example = replace(example, seasons=seasons[None])
     return RolloutStart(example, truth, forcings, frames, times, labels)
 
 

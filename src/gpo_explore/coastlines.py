@@ -48,7 +48,7 @@ def projected_coastlines(geometry: Geometry) -> list[list[float]]:
     lines: list[list[float]] = []
     for line in stored_coastlines():
         points = _vectors(line)
-        distances, nearest = tree.query(points, k=NUM_NEIGHBOURS)
+        distances, nearest = map(np.asarray, tree.query(points, k=NUM_NEIGHBOURS))
         is_near = distances[:, 0] < REACH * spacing
         placed = _placed(points[is_near], sites, geometry.coords, nearest[is_near])
         breaks = np.flatnonzero(np.diff(np.flatnonzero(is_near)) > 1) + 1

@@ -84,11 +84,9 @@ def _other_example(session: Session, request: ExampleRequest) -> tuple[Session, 
     return session.other, session.other_numbers[request.example]
 
 
-def _key(sample: TimeSlice | int) -> tuple[int, ...]:
-    """Returns the trajectory and its last input and target frames; histories may differ."""
-    if isinstance(sample, TimeSlice):
-        return sample.trajectory, sample.last, sample.target
-    return (sample,)
+def _key(example: TimeSlice) -> tuple[int, int, int]:
+    """Returns the sample and its last input and target frames; histories may differ."""
+    return example.sample, example.last, example.target
 
 
 def _variables(session: Session) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.splits import TimeSlice, evenly
 from gpo.data.units import readable
 from gpo.forecast.forecaster import Forecaster
@@ -19,8 +19,6 @@ NUM_RANGE_EXAMPLES = 8
 def run_metadata(session: Session) -> dict[str, Any]:
     """Returns names, units, counts and ranges of a run."""
     task, data = session.forecaster.task, session.data
-    is_series = isinstance(data, Trajectories)
-    inputs = data.variables if is_series else data.inputs
     input_ranges, output_ranges = _ranges(session)
     return {
         "name": session.name,
@@ -33,39 +31,38 @@ def run_metadata(session: Session) -> dict[str, Any]:
         "lead": task.lead,
         "inputs": [
             {"name": variable.name, "units": readable(variable.units), "range": limits}
-            for variable, limits in zip(inputs, input_ranges, strict=True)
+            for variable, limits in zip(data.inputs, input_ranges, strict=True)
         ],
         "outputs": [
             {"name": name, "units": readable(units), "range": limits}
             for name, units, limits in zip(task.outputs, task.units, output_ranges, strict=True)
         ],
-        "time_units": data.time_units if is_series else "",
+        "time_units": data.time_units,
         "examples": [_example(session, sample) for sample in session.samples],
         "operator": _operator(session.forecaster),
         "sites_vary": len(data.geometries) > 1,
         # A sphere with dates is taken for the Earth; a simulated one may be any planet.
-        "is_earth": is_series and data.origin is not None and _has_degrees(data),
+        "is_earth": data.origin is not None and _has_degrees(data),
         "coast": projected_coastlines(data.geometry()),
         "velocity": _velocity(session),
         "reasons": _reasons(session),
     }
 
 
-def _has_degrees(data: Trajectories) -> bool:
+def _has_degrees(data: FieldData) -> bool:
     geometry = data.geometry()
     return geometry.domain.is_sphere or geometry.projected_from is not None
 
 
-def _example(session: Session, sample: TimeSlice | int) -> dict[str, Any]:
+def _example(session: Session, sample: TimeSlice) -> dict[str, Any]:
     """Returns the trajectory of an example, and the times of its input and target frames."""
-    if not isinstance(sample, TimeSlice):
-        return {"trajectory": 0, "sample": sample}
-    assert isinstance(session.data, Trajectories)
+    if sample.lead == 0:
+        return {"trajectory": 0, "sample": sample.sample}
     time = session.data.time
     target = sample.last if session.reconstructs else sample.target
     labels = session.data.time_labels([*sample.inputs, target])
     return {
-        "trajectory": sample.trajectory,
+        "trajectory": sample.sample,
         "given": [float(time[number]) for number in sample.inputs],
         "time": float(time[target]),
         "labels": labels,
@@ -123,10 +120,10 @@ def _reasons(session: Session) -> dict[str, str]:
         reasons["particles"] = "The model of this run has no particles."
     if not has_moving_particles(model):
         reasons["flow"] = reasons.get("particles", f"The particles of {name} do not move.")
-    if not isinstance(session.data, Trajectories):
-        reasons["rollout"] = "Static maps have no time steps."
-    elif task.lead == 0:
+    if session.forecaster.reconstructs:
         reasons["rollout"] = "This run reconstructs fields and does not forecast."
+    elif task.lead == 0:
+        reasons["rollout"] = "Static maps have no time steps."
     return reasons
 
 

@@ -224,7 +224,7 @@ def _other_example(session: Session, number: int, num_steps: int) -> int | None:
     for offset in range(count):
         other = (number + count // 2 + offset) % count
         sample = samples[other]
-        end = max(each.target for each in samples if each.trajectory == sample.trajectory)
+        end = max(each.target for each in samples if each.sample == sample.sample)
         if other != number and sample.last + num_steps * sample.lead <= end:
             return other
     return None

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, trajectory_of
+from gpo.data.dataset import FieldData
+from gpo.data.splits import evenly
 from gpo.interpretation.displacements import (
     displacements,
     has_moving_particles,
@@ -42,7 +42,7 @@ class MotionRollout:
             self.plane = session.plane(request.example)
             self.frames = self.example.fields[0, -1:].numpy()
             self.labels, self.times, self.num_steps = [""], np.zeros(1), 1
-            if isinstance(session.data, Trajectories) and task.lead > 0:
+            if task.lead > 0:
                 self._read_series(session, session.data, request)
             self.flow = session.flow_variables.on(self.plane.geometry)
             self.other_frames = _other_frames(session, request.example)
@@ -88,7 +88,7 @@ class MotionRollout:
         is_finite = np.asarray(np.isfinite(self.frames[frame]).all(-1))
         return np.where(is_finite, self.example.site_weights[0].double().numpy(), 0.0)
 
-    def _read_series(self, session: Session, data: Trajectories, request: FlowRequest) -> None:
+    def _read_series(self, session: Session, data: FieldData, request: FlowRequest) -> None:
         example = self.example
         max_steps = MAX_VALUES // max(1, example.coords[0].numel() * num_particles(session))
         steps = max(1, min(MAX_STEPS, max_steps))
@@ -96,14 +96,14 @@ class MotionRollout:
             session, RolloutRequest(example=request.example, ablation=request.ablation, steps=steps)
         )
         last = session.samples[request.example].last
-        self.example = replace(example, forcings=start.forcings)
+        self.example = replace(example, forcings=start.forcings, seasons=start.example.seasons)
         self.frames = np.concatenate([self.frames, start.truth])
         self.labels = [*data.time_labels([last]), *start.labels]
         self.times = np.array([float(data.time[last]), *start.times])
         self.num_steps = len(start.truth)
 
-    def _lengths_per_time(self, data: Trajectories | StaticMaps) -> float | None:
-        if self.flow is None or not isinstance(data, Trajectories) or len(self.times) < 2:
+    def _lengths_per_time(self, data: FieldData) -> float | None:
+        if self.flow is None or len(self.times) < 2:
             return None
         return self.flow.lengths_per_time(data.time_units)
 
@@ -122,8 +122,8 @@ def _other_frames(session: Session, number: int) -> list[np.ndarray]:
     """Returns the last input frames of other examples on the same sites, of other trajectories first."""
     if len(session.data.geometries) > 1:
         return []
-    trajectory = trajectory_of(session.samples[number])
+    trajectory = session.samples[number].sample
     numbers = [n for n in range(len(session.samples)) if n != number]
-    others = [n for n in numbers if trajectory_of(session.samples[n]) != trajectory] or numbers
+    others = [n for n in numbers if session.samples[n].sample != trajectory] or numbers
     controls = evenly(others, NUM_CONTROLS) if others else []
     return [session.example(n).fields[0, -1].numpy() for n in controls]

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpo.data.dataset import Trajectories, Variable
-from gpo.data.splits import TimeSlice
+from gpo.data.dataset import Variable
 from gpo.data.writers.netcdf import write_forecast
 from gpo.model.ablation import Ablation
 from gpo.optional import require
@@ -36,10 +35,9 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
             for kind, values in fields.items()
         ]
     data = session.data
-    inputs = data.variables if isinstance(data, Trajectories) else data.inputs
     columns += [
         (Variable(f"{variable.name}_given", variable.units), example.fields[0, -1, :, n].numpy())
-        for n, variable in enumerate(inputs)
+        for n, variable in enumerate(data.inputs)
     ]
     if request.ablation.sites:
         is_off = np.isin(np.arange(len(truth)), sorted(request.ablation.sites))
@@ -51,7 +49,7 @@ def netcdf(session: Session, request: AblationRequest) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "view.nc"
         sample = session.samples[request.example]
-        if isinstance(sample, TimeSlice) and isinstance(data, Trajectories):
+        if sample.lead > 0:
             number = sample.last if session.reconstructs else sample.target
             times = data.time[number : number + 1]
             write_forecast(

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, trajectory_of, used_frames
+from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice, evenly, used_frames
 from gpo.evaluation.flow import FlowVariables
-from gpo.evaluation.references import Climatology
-from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import AbstractReference, fit_references
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.trace import Trace
@@ -29,8 +29,8 @@ from gpo_explore.plane import Plane
 MAX_EXAMPLES = 2000
 """Largest number of test examples on the page; larger splits are subsampled evenly."""
 
-MAX_CLIMATOLOGY_VALUES = 2**28
-"""Largest number of training values that are averaged for the climatology while the page waits."""
+MAX_REFERENCE_VALUES = 2**28
+"""Largest number of training values to which references are fitted while the page waits."""
 
 Result = TypeVar("Result")
 
@@ -72,11 +72,11 @@ class Session:
 
     name: str
     forecaster: Forecaster
-    data: Trajectories | StaticMaps
-    samples: Sequence[Any]
-    """The test split: time slices of trajectories, or indices of static maps."""
-    training: Sequence[Any] = ()
-    """The training split, whose mean is the climatology; without it there is none."""
+    data: FieldData
+    samples: Sequence[TimeSlice]
+    """The test split."""
+    training: Sequence[TimeSlice] = ()
+    """The training split, to which references are fitted; without it there is persistence only."""
     velocity: tuple[str, ...] = ()
     """Names of the velocity variables, one per axis; recognised by name if empty."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -100,16 +100,18 @@ class Session:
     def __post_init__(self) -> None:
         """Subsamples the examples and creates the caches."""
         self.forecaster.eval()
+        # The page shows the model alone, whose parts it can take away; the blend is a curve beside it.
+        self.blend, self.forecaster = self.forecaster.blend, self.forecaster.alone
         self.samples = evenly(self.samples, MAX_EXAMPLES)
         self.rollout_forecaster = copy.deepcopy(self.forecaster)
-        self._examples = make_examples(self.data, self.samples, reconstructs=self.reconstructs)
+        self._examples = TimeSliceExamples(self.data, self.samples, reconstructs=self.reconstructs)
         self._recent_examples = RecentCache[Example](8)
         self._recent_traces = RecentCache[tuple[Trace, float]](2)
         self._recent_predictions = RecentCache[tuple[Tensor, float]](4)
         self.recent_motion, self.recent_rollouts = RecentCache[Any](1), RecentCache[Any](3)
         self._recent_planes = RecentCache[Plane](4)
         self.recent_mixtures = RecentCache[Packet](16)
-        self._climatology: Climatology | None = None
+        self._references: dict[str, AbstractReference] | None = None
 
     @property
     def flow_variables(self) -> FlowVariables:
@@ -119,7 +121,7 @@ class Session:
     @property
     def reconstructs(self) -> bool:
         """Whether the run reconstructs the frames of a time series instead of forecasting."""
-        return isinstance(self.data, Trajectories) and self.forecaster.task.lead == 0
+        return self.forecaster.task.lead == 0
 
     @property
     def model_name(self) -> str:
@@ -158,21 +160,23 @@ class Session:
     def plane(self, number: int) -> Plane:
         """Returns the drawn coordinates of an example's sites."""
         self.check_example(number)
-        index = trajectory_of(self.samples[number]) if len(self.data.geometries) > 1 else 0
+        index = self.samples[number].sample if len(self.data.geometries) > 1 else 0
         return self._recent_planes.get(index, lambda: Plane(self.data.geometry(index)))
 
-    def climatology(self) -> Climatology | None:
-        """Returns the mean of the training frames; None if there are none, or too many to average."""
-        data = self.data
-        if not isinstance(data, Trajectories) or len(data.geometries) > 1:
-            return None
+    @property
+    def fits_references(self) -> bool:
+        """Whether there are training frames, and few enough to fit references to them."""
         num_frames = sum(map(len, used_frames(self.training).values()))
-        size = num_frames * data.geometry().num_points * len(data.variables)
-        if not 0 < size <= MAX_CLIMATOLOGY_VALUES:
-            return None
-        if self._climatology is None:
-            self._climatology = Climatology.of(data, self.training)
-        return self._climatology
+        size = num_frames * self.data.geometry().num_points * len(self.data.variables)
+        return 0 < size <= MAX_REFERENCE_VALUES
+
+    def references(self) -> dict[str, AbstractReference]:
+        """Returns the reference forecasts that apply; persistence only if none can be fitted."""
+        if self._references is None:
+            inputs = self.forecaster.reference_inputs(self.data, self.training)
+            names = None if self.fits_references else ("persistence",)
+            self._references = fit_references(inputs, names)
+        return self._references
 
     def trace(self, number: int, ablation: Ablation = Ablation()) -> Trace:
         """Returns all intermediate activations of a forward pass."""
@@ -192,15 +196,17 @@ class Session:
         if forecaster.model.operator is not None:
             values = forecaster.normalised_input(example.frames)
             trace, seconds = self._timed_trace(number, ablation)
-            changed = forecaster.apply_increment(trace.output, values)
+            base = forecaster.continued(values, example.coords, example.seasons)
+            changed = forecaster.apply_increment(trace.output, base)
             return forecaster.denormalised(changed)[0], seconds
 
         def predict() -> tuple[Tensor, float]:
             start = time.perf_counter()
             with torch.no_grad(), ablation.applied(forecaster.model.operator):
                 predicted = forecaster(
-                    example.frames, example.coords, weights=example.site_weights
-                )[0]
+                    example.frames, example.coords, weights=example.site_weights,
+                    seasons=example.seasons,
+                )[0]  # fmt: skip
             return predicted, time.perf_counter() - start
 
         return self._recent_predictions.get((number, ablation), predict)

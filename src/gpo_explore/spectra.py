@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from gpo.data.dataset import Trajectories
 from gpo.evaluation.spectrum import NoSpectrumError, spectra, spectral_errors
 from gpo.model.ablation import Ablation
 from gpo_explore.arrays import Packet
@@ -29,7 +28,7 @@ def spectrum(session: Session, request: VariableRequest) -> Packet:
     fields = {"truth": truth, "predicted": predicted, "error": predicted - truth}
     if request.ablation != Ablation():
         fields["whole"] = column(session.prediction(request.example).numpy()) - truth
-    if isinstance(session.data, Trajectories) and task.lead > 0:
+    if task.lead > 0:
         fields["persistence"] = column(example.fields[0, -1].numpy()) - truth
     try:
         by_field = {name: spectra(field, geometry) for name, field in fields.items()}

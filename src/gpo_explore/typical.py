@@ -6,7 +6,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from gpo.data.dataset import Trajectories
 from gpo.data.splits import evenly
 from gpo.numerics.norms import channel_errors
 from gpo_explore.arrays import Packet
@@ -38,7 +37,7 @@ def typical(
         rows = np.full_like(arrays["model"], np.nan)
         rows[np.isin(numbers, list(pairs))] = _model_errors(other, pairs, is_abandoned)
         arrays["other"] = rows
-    if isinstance(session.data, Trajectories) and session.forecaster.task.lead > 0:
+    if session.forecaster.task.lead > 0:
         arrays["persistence"] = _persistence_errors(session, numbers, is_abandoned)
     return Packet(arrays, {"num_examples": len(session.samples)})
 
@@ -59,7 +58,12 @@ def _model_errors(
         with session.lock:
             example = session.uncached_example(number)
         with torch.no_grad():
-            predicted = forecaster(example.frames, example.coords, weights=example.site_weights)
+            predicted = forecaster(
+                example.frames,
+                example.coords,
+                weights=example.site_weights,
+                seasons=example.seasons,
+            )
         rows.append(channel_errors(predicted, example.target, example.weights)[0].numpy())
     session.scores = np.array(rows).reshape(len(rows), -1)
     return session.scores

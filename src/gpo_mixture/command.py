@@ -12,7 +12,7 @@ from gpo.cli.console import PlainConsole, say
 from gpo.cli.data import Files, Reading, open_file
 
 if TYPE_CHECKING:
-    from gpo.data.dataset import StaticMaps, Trajectories, Variable
+    from gpo.data.dataset import FieldData, Variable
     from gpo.data.geometry import Geometry
     from gpo_mixture.series import MixtureSeries
     from gpo_mixture.structure import RepresentedField
@@ -68,7 +68,7 @@ class RepresentCommand:
             label: RepresentedField(mixture, frames.geometry, values, units)
             for label, mixture, values in rows
         }
-        _write(paths, series, fields, getattr(data, "time_units", ""))
+        _write(paths, series, fields, data.time_units)
 
     def _fit(self, frames: "SelectedFrames") -> "MixtureSeries":
         import torch
@@ -97,27 +97,23 @@ class SelectedFrames:
     """Frames by points by variables, in double precision."""
     variables: "tuple[Variable, ...]"
     times: list[float]
-    """Empty for static maps."""
     labels: list[str]
-    """Index and time of every frame; an empty string for a static map."""
+    """Index and time of every frame."""
 
 
 def select_frames(
-    data: "Trajectories | StaticMaps", trajectory: int, frame: int | None, count: int
+    data: "FieldData", trajectory: int, frame: int | None, count: int
 ) -> SelectedFrames:
-    """Returns consecutive frames of a trajectory, or a single static map.
+    """Returns consecutive frames of a sample.
 
     Args:
         data: Content of the file.
-        trajectory: Index of the trajectory or sample.
+        trajectory: Index of the sample.
         frame: Index of the first frame, from the end if negative; the last frames if None.
         count: Number of frames.
     """
-    from gpo.data.dataset import StaticMaps
-
-    num_samples = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
-    _check_range("trajectory", trajectory, 0, num_samples)
-    num_frames = 1 if isinstance(data, StaticMaps) else len(data.time)
+    _check_range("trajectory", trajectory, 0, data.num_samples)
+    num_frames = len(data.time)
     first = num_frames - max(1, count) if frame is None else frame
     _check_range("frame", first, -num_frames, num_frames)
     start = first % num_frames
@@ -126,17 +122,12 @@ def select_frames(
             f"`frames` must be from 1 to {num_frames - start}, the number of frames from frame "
             f"{start} to the end, got {count}."
         )
-    if isinstance(data, StaticMaps):
-        values = np.concatenate(data.sample(trajectory), -1)[None]
-        variables, times, labels = (*data.inputs, *data.outputs), [], [""]
-    else:
-        indices = range(start, start + count)
-        values = data.frames(trajectory, slice(start, start + count))
-        variables, times = data.variables, data.time[start : start + count].tolist()
-        labels = [f"frame {index}" for index in indices]
-        if data.time_units:
-            dates = data.time_labels(indices)
-            labels = [f"{label} ({date})" for label, date in zip(labels, dates, strict=True)]
+    values = data.frames(trajectory, slice(start, start + count))
+    indices, times = range(start, start + count), data.time[start : start + count].tolist()
+    labels = [f"frame {index}" for index in indices]
+    if data.time_units:
+        dates = data.time_labels(indices)
+        labels = [f"{label} ({date})" for label, date in zip(labels, dates, strict=True)]
     values = values.astype(np.float64)
     is_missing = np.logical_not(np.isfinite(values).all(axis=(0, 2)))
     geometry = data.geometry(trajectory)
@@ -146,7 +137,7 @@ def select_frames(
         raise ValueError(
             f"{data.source}: {error} in these frames: choose others with --frame."
         ) from error
-    return SelectedFrames(geometry, values, tuple(variables), times, labels)
+    return SelectedFrames(geometry, values, data.variables, times, labels)
 
 
 def _check_range(name: str, index: int, low: int, end: int) -> None:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.limits import MAX_BYTES
@@ -242,18 +242,13 @@ def content_of(path: Path, options: ReadOptions) -> dict[str, bytes]:
     data = open_data(path, options)
     sites = [np.ascontiguousarray(part).tobytes() for geometry in data.geometries
              for part in (geometry.coords, geometry.weights)]  # fmt: skip
-    if isinstance(data, StaticMaps):
-        values = [part for number in range(data.num_samples) for part in data.sample(number)]
-        variables, times = (*data.inputs, *data.outputs), b""
-        count: tuple[int, ...] = (data.num_samples, len(data.inputs))
-    else:
-        values = [data.frames(number) for number in range(data.num_trajectories)]
-        variables, count = data.variables, (data.num_trajectories, len(data.time))
-        times = f"{data.time.tolist()} {data.time_units} {data.origin}".encode()
+    values = [data.frames(number) for number in range(data.num_samples)]
+    count = data.num_samples, len(data.time), data.num_inputs
+    times = f"{data.time.tolist()} {data.time_units} {data.origin}".encode()
     shapes = [geometry.coords.shape for geometry in data.geometries]
     return {
-        "shape": f"{data.layout} {count} {len(variables)} {shapes}".encode(),
-        "names": str([(variable.name, variable.units) for variable in variables]).encode(),
+        "shape": f"{data.layout} {count} {len(data.variables)} {shapes}".encode(),
+        "names": str([(variable.name, variable.units) for variable in data.variables]).encode(),
         "sites": b"".join([times, *sites]),
         "values": b"".join(np.ascontiguousarray(part).tobytes() for part in values),
     }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpo.cli.describe import describe
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import READERS, load_reader, open_data
 from gpo.data.summary import summarise
@@ -26,9 +26,7 @@ def sample(request, tmp_path):
 
 
 def all_values(data):
-    if isinstance(data, Trajectories):
-        return [data.frames(number) for number in range(data.num_trajectories)]
-    return [part for number in range(data.num_samples) for part in data.sample(number)]
+    return [data.frames(number) for number in range(data.num_samples)]
 
 
 def test_every_reader_has_a_sample():
@@ -61,8 +59,7 @@ def test_sites_weights_and_times_are_valid(sample):
             slack = 1e-9 * (high - low)
             assert (geometry.coords >= low - slack).all()
             assert (geometry.coords <= high + slack).all()
-    if isinstance(data, Trajectories):
-        assert (np.diff(data.time) > 0).all()
+    assert (np.diff(data.time) > 0).all()
 
 
 def test_reading_twice_gives_the_same_numbers(sample):
@@ -73,10 +70,8 @@ def test_reading_twice_gives_the_same_numbers(sample):
 
 def test_reading_a_slice_of_frames_equals_slicing_all_frames(sample):
     data = open_data(sample[1])
-    if isinstance(data, StaticMaps):
-        pytest.skip("maps have no time")
-    whole = data.frames(data.num_trajectories - 1)
-    part = data.frames(data.num_trajectories - 1, slice(1, None, 2))
+    whole = data.frames(data.num_samples - 1)
+    part = data.frames(data.num_samples - 1, slice(1, None, 2))
     np.testing.assert_array_equal(part, whole[1::2])
 
 
@@ -84,7 +79,7 @@ def test_one_variable_can_be_chosen_and_a_missing_one_is_refused_by_name(sample)
     data = open_data(sample[1])
     with pytest.raises(DataError, match="`phlogiston`"):
         open_data(sample[1], ReadOptions(variables=("phlogiston",)))
-    if isinstance(data, Trajectories):
+    if data.has_time:
         last = data.variables[-1].name
         chosen = open_data(sample[1], ReadOptions(variables=(last,)))
         np.testing.assert_array_equal(chosen.frames(0)[..., 0], data.frames(0)[..., -1])

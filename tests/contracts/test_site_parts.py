@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from gpo.data.coarsen import sampled
-from gpo.data.dataset import StaticMaps
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import TimeSlice
-from gpo.forecast.examples import make_examples
+from gpo.forecast.examples import TimeSliceExamples
 from gpo.parallel.partition import SitePartition
 from tests.contracts.layouts import LAYOUTS
 
@@ -32,9 +31,7 @@ def parts(num_points):
 
 
 def test_reading_a_range_of_sites_equals_slicing_all_sites(data):
-    if isinstance(data, StaticMaps):
-        pytest.skip("a map is read as a whole")
-    last = data.num_trajectories - 1
+    last = data.num_samples - 1
     for series in (data, sampled(data, 0.7)):
         for number, times in ((0, slice(None)), (last, slice(1, None, 2)), (last, slice(1, 1))):
             whole = series.frames(number, times)
@@ -44,10 +41,10 @@ def test_reading_a_range_of_sites_equals_slicing_all_sites(data):
 
 
 def test_examples_of_all_parts_concatenate_to_the_whole_example(data):
-    examples = [0] if isinstance(data, StaticMaps) else [TimeSlice(0, 0, 0, 1)]
-    whole = make_examples(data, examples)[0]
+    examples = [TimeSlice(0, 0, 0, int(data.has_time))]
+    whole = TimeSliceExamples(data, examples)[0]
     pieces = [
-        make_examples(data, examples, partition=SitePartition(part, 3))[0] for part in range(3)
+        TimeSliceExamples(data, examples, partition=SitePartition(part, 3))[0] for part in range(3)
     ]
     for name, axis in (("frames", 2), ("targets", 2), ("coords", 1), ("weights", 1)):
         joined = np.concatenate([getattr(piece, name).numpy() for piece in pieces], axis)
@@ -56,20 +53,14 @@ def test_examples_of_all_parts_concatenate_to_the_whole_example(data):
 
 def test_data_can_be_pickled_and_read_in_another_process(data):
     again = pickle.loads(pickle.dumps(data))
-    if isinstance(data, StaticMaps):
-        for copy, other in zip(again.sample(0), data.sample(0), strict=True):
-            np.testing.assert_array_equal(copy, other)
-    else:
-        sites = slice(1, 4)
-        np.testing.assert_array_equal(
-            again.frames(0, slice(None), sites), data.frames(0, slice(None), sites)
-        )
-        part = sampled(data, 0.7)
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(part)).frames(0), part.frames(0))
+    sites = slice(1, 4)
+    np.testing.assert_array_equal(
+        again.frames(0, slice(None), sites), data.frames(0, slice(None), sites)
+    )
+    part = sampled(data, 0.7)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(part)).frames(0), part.frames(0))
 
 
 def test_steps_between_sites_are_refused(data):
-    if isinstance(data, StaticMaps):
-        pytest.skip("a map is read as a whole")
     with pytest.raises(ValueError, match="`sites` must be a slice with step 1, got slice"):
         data.frames(0, slice(None), slice(None, None, 2))

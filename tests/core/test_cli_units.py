@@ -94,7 +94,7 @@ def test_a_run_and_its_forecasts_do_not_depend_on_units_and_origins(kind, change
     # Training amplifies what rounding changes. A linear map is exact on these waves, to the rounding
     # of their values, which is that of a large offset.
     rounding = 64 * EPSILON * abs(change.get("offset", 0.0)) / change.get("factor", 1.0)
-    assert scores == pytest.approx(expected, rel=2e-3, abs=max(rounding, 64 * EPSILON))
+    assert scores == pytest.approx(expected, rel=2e-3, abs=max(rounding, 1e-12))
     np.testing.assert_allclose(forecast, wanted, atol=2e-3)
 
 

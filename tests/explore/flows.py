@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.training.config import RunConfig
@@ -62,13 +62,13 @@ def flowing(place, *, is_planted=True):
     units = "m s-1" if is_sphere else ""
     names = ["u", "v", "w"][: flow.shape[1]]
     variables = (*(Variable(name, units) for name in names), Variable("dye"))
-    data = Trajectories(
+    data = FieldData(
         "flow", Path("flow.nc"), variables, (geometry,), np.arange(float(FRAMES)),
         "s" if is_sphere else "", 20, lambda n, times: frames[n, times],
     )  # fmt: skip
     torch.manual_seed(0)
     sizes = {**SIZES, "num_transports": 1}
-    config = RunConfig.of(data="flow.nc", **small_run("geometric", **sizes))
+    config = RunConfig.of(data="flow.nc", blend=False, **small_run("geometric", **sizes))
     split = split_time_slices(data)
     forecaster = new_forecaster(data, split, config)
     if is_planted:

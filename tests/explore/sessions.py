@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from gpo import Domain, PaperConfig
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_samples, split_time_slices
+from gpo.data.splits import split_time_slices
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster
 from gpo_explore.session import Session
@@ -86,7 +86,7 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
     angle = 3 * np.einsum("nd,tkd->tkn", geometry.coords, slope) + 0.4 * t + phase[..., :1]
     values = np.stack([280 + 4 * np.sin(angle), np.cos(angle)], -1)
     values[:, :, geometry.is_masked] = np.nan
-    data = Trajectories(
+    data = FieldData(
         "waves", Path("waves.nc"), (Variable("t2m", "K"), Variable("b")), (geometry,),
         np.arange(8.0), "h", 4, lambda n, times: values[n, times],
     )  # fmt: skip
@@ -94,7 +94,7 @@ def make_session(kind="grid", variant="geometric", geometry=None, **changes):
     # A page ablates every wave; eight along an axis are 145 on a plane.
     waves = {"num_waves": 4, "num_transports": 1} if variant == "geometric" else {}
     given = small_run(variant, **{**SIZES, **waves}) if "model" not in changes else {}
-    config = RunConfig.of(**{"data": "waves.nc", "history": 2, **given, **changes})
+    config = RunConfig.of(**{"data": "waves.nc", "history": 2, "blend": False, **given, **changes})
     split = split_time_slices(data, history=config.task.history, lead=config.task.lead)
     forecaster = lively(new_forecaster(data, split, config))
     return Session("waves", forecaster, data, split.test, split.training)
@@ -108,11 +108,12 @@ def make_map_session(variant="geometric"):
         for number in range(20)
     )
     fields = [np.sin(5 * where.coords[:, :1] + generator.normal()) for where in sites]
-    data = StaticMaps(
-        "maps", Path("maps.h5"), (Variable("a", "m"),), (Variable("s", "m2"), Variable("c")), sites,
-        20, lambda number: (fields[number], np.concatenate([fields[number] ** 2, 0 * fields[number]], 1)),
+    data = FieldData.of_maps(
+        layout="maps", source=Path("maps.h5"), inputs=(Variable("a", "m"),),
+        outputs=(Variable("s", "m2"), Variable("c")), geometries=sites, num_samples=20,
+        fetch=lambda number: (fields[number], np.concatenate([fields[number] ** 2, 0 * fields[number]], 1)),
     )  # fmt: skip
-    split = split_samples(data)
+    split = split_time_slices(data)
     torch.manual_seed(0)
     config = RunConfig.of(data="maps.h5", **small_run(variant, **SIZES))
     return Session("maps", lively(new_forecaster(data, split, config)), data, split.test)

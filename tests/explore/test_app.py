@@ -13,12 +13,12 @@ from starlette.testclient import TestClient
 from gpo import Ablation
 from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
-from gpo.evaluation.references import Climatology
 from gpo.model.taps import active_taps
 from gpo_explore.app import make_app
 from gpo_explore.arrays import Packet, pack, unpack
 from gpo_explore.metadata import run_metadata
 from gpo_explore.session import RecentCache
+from tests.core.evaluation.test_references import climatology_of, means_at
 from tests.explore.sessions import KINDS, make_map_session, make_session
 
 VARIANTS = ("geometric", "paper")
@@ -246,11 +246,11 @@ def test_a_rollout_comes_with_the_errors_of_persistence_and_climatology():
     answer = ask(client_of(session), "rollout", example=0, steps=3)
     truth, example = answer.arrays["truth"], session.example(0)
     weights = example.weights[0, :, None].numpy()
-    climatology = Climatology.of(session.data, session.training)
+    climatology = climatology_of(session.data, session.training)
     last = session.samples[0].last
     guesses = {
         "persistence": example.fields[0, -1].expand(3, -1, -1).numpy(),
-        "climatology": climatology.at(range(last + 1, last + 4)).numpy(),
+        "climatology": means_at(climatology, session.data, range(last + 1, last + 4)).numpy(),
     }
     for name, guess in guesses.items():
         told = answer.metadata["references"][name]
@@ -261,11 +261,11 @@ def test_a_rollout_comes_with_the_errors_of_persistence_and_climatology():
             np.testing.assert_allclose(told[step]["rms"], expected, rtol=1e-4)
 
 
-def test_a_rollout_without_training_frames_says_why_there_is_no_climatology():
+def test_a_rollout_without_training_frames_says_why_there_is_persistence_only():
     session = replace(make_session("grid"), training=())
     metadata = ask(client_of(session), "rollout", example=0, steps=2).metadata
     assert list(metadata["references"]) == ["persistence"]
-    assert metadata["no_climatology"].startswith("No climatology")
+    assert metadata["no_references"].startswith("Persistence only")
 
 
 def test_a_kept_prediction_tells_how_long_the_model_took_when_it_ran():

@@ -25,7 +25,7 @@ def added(forecaster, example, site, output):
     before, last = example.frames[:, -2], example.frames[:, -1]
     with torch.no_grad():
         answer = forecaster(example.frames, example.coords, weights=example.weights)
-        known = last + forecaster.trend * (last - before)
+        known = last + torch.tensor(forecaster.task.trend) * (last - before)
         return (answer - known)[0, site, output].item()
 
 

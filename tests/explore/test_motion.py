@@ -38,7 +38,7 @@ def test_the_learned_motion_and_the_true_one_are_told_in_lengths_per_step(place)
     np.testing.assert_allclose(
         found.arrays["model"], degrees * displacement(place), atol=1e-4 * degrees
     )
-    sign = 1 if session.samples[0].trajectory % 2 == 0 else -1
+    sign = 1 if session.samples[0].sample % 2 == 0 else -1
     np.testing.assert_allclose(
         found.arrays["true"], sign * degrees * velocity(place), rtol=1e-5, atol=1e-7
     )
@@ -49,14 +49,14 @@ def test_the_learned_motion_and_the_true_one_are_told_in_lengths_per_step(place)
 
 def test_the_control_is_the_velocity_of_other_series():
     session = flowing("grid")
-    assert len({one.trajectory for one in session.samples}) == 2
-    even = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 0)
+    assert len({one.sample for one in session.samples}) == 2
+    even = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 0)
     found = ask(session, "flow", example=even, advector=CARRIER).metadata
     assert found["own"] == pytest.approx(1, abs=0.02)
     # All others are of the series in which everything flows the other way.
     assert found["others"] == pytest.approx([-1] * len(found["others"]), abs=0.02)
     assert "Higher than for any other example: the displacement follows" in found["words"]
-    odd = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 1)
+    odd = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 1)
     assert "the displacement opposes the velocity" in ask(session, "flow", example=odd, advector=CARRIER).metadata["words"]  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_words_claim_only_what_other_examples_do_not_show_as_well(own, others, v
 @pytest.mark.parametrize("place", ["grid", "globe", "mesh"])
 def test_tracers_go_with_the_displacement_and_with_the_true_flow(place):
     session = flowing(place)
-    even = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 0)
+    even = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 0)
     start = {"grid": [0.3, 0.6], "globe": [170.0, 30.0], "mesh": [0.8, 0.5]}[place]
     found = ask(session, "tracers", example=even, advector=CARRIER, points=[start])
     for path in found.arrays.values():
@@ -104,7 +104,7 @@ def test_tracers_go_with_the_displacement_and_with_the_true_flow(place):
 
 def test_a_tracer_goes_on_beyond_a_periodic_end_without_a_jump():
     session = flowing("grid")
-    even = next(n for n, one in enumerate(session.samples) if one.trajectory % 2 == 0)
+    even = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 0)
     path = ask(session, "tracers", example=even, advector=CARRIER, points=[[0.95, 0.25]]).arrays["model"][0]  # fmt: skip
     assert path[-1, 0] > 1.05
     assert np.abs(np.diff(path, axis=0)).max() < 0.1

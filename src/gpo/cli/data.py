@@ -17,7 +17,7 @@ from gpo.data.forcing_config import NAMES
 from gpo.settings_files import assignments
 
 if TYPE_CHECKING:
-    from gpo.data.dataset import StaticMaps, Trajectories
+    from gpo.data.dataset import FieldData
 
 NO_CHANGES: Mapping[str, str] = MappingProxyType({})
 Files = Positional[Annotated[tuple[Path, ...], arg(metavar="PATH [...]", help_behavior_hint="")]]
@@ -40,7 +40,7 @@ class Reading:
     periodic: Annotated[tuple[str, ...], NAMES] = ()
     """Periodic axes if the file does not state them, such as x y."""
     mask: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """Use only points where this variable is not zero, or 'lsm<0.5' holds."""
+    """Points to use: where a variable is not zero, or 'lsm<0.5'."""
     mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """File with the variable of --mask at the points of the data."""
     reader: Annotated[
@@ -98,7 +98,7 @@ def make_data(
     return path
 
 
-def open_file(paths: tuple[Path, ...], reading: Reading) -> "Trajectories | StaticMaps":
+def open_file(paths: tuple[Path, ...], reading: Reading) -> "FieldData":
     """Returns the data of a file.
 
     Args:

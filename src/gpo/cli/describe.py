@@ -4,11 +4,11 @@ import numpy as np
 from rich.table import Table
 
 from gpo.cli.console import PlainConsole
-from gpo.data.dataset import JoinedFiles, StaticMaps, Trajectories
+from gpo.data.dataset import FieldData, JoinedFiles
 from gpo.data.geometry import Geometry
 from gpo.data.periodic import looks_periodic
 from gpo.data.precision import precision_notes
-from gpo.data.splits import split_samples, split_time_slices
+from gpo.data.splits import split_time_slices
 from gpo.data.steps import even_steps, format_step
 from gpo.data.summary import MAX_VALUES, summarise, value_notes
 from gpo.evaluation.verdict import MIN_BLOCKS
@@ -20,7 +20,7 @@ CANDIDATES = {
 """Description of each kind of possible input, and the flag that adds it."""
 
 
-def print_description(data: Trajectories | StaticMaps, most: int | None = MAX_VALUES) -> None:
+def print_description(data: FieldData, most: int | None = MAX_VALUES) -> None:
     """Prints a description of the data and ranges of all variables.
 
     Args:
@@ -41,18 +41,13 @@ def print_description(data: Trajectories | StaticMaps, most: int | None = MAX_VA
     console.print(f"ranges over {summary.coverage}")
 
 
-def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
+def describe(data: FieldData) -> list[tuple[str, str]]:
     """Returns label and text of each line before the table."""
     lines = [("file", str(data.source)), ("layout", data.layout)]
     geometry = data.geometry()
-    if isinstance(data, Trajectories):
-        lines.append(("series", _series(data)))
-        if data.files is not None:
-            lines.append(("joined", _files(data.files)))
-    else:
-        inputs = ", ".join(variable.name for variable in data.inputs)
-        outputs = ", ".join(variable.name for variable in data.outputs)
-        lines.append(("samples", f"{data.num_samples} maps from {inputs} to {outputs}"))
+    lines.append(("series", _series(data)) if data.has_time else ("samples", _samples(data)))
+    if data.files is not None:
+        lines.append(("joined", _files(data.files)))
     lines += [
         ("sites", _sites(data, geometry)),
         ("domain", describe_domain(geometry)),
@@ -76,7 +71,7 @@ def describe(data: Trajectories | StaticMaps) -> list[tuple[str, str]]:
         text = f"{name}: {np.min(values):g} to {np.max(values):g}"
         advice = f" (--parameters {name} adds it as an input)" if np.ptp(values) > 0 else ""
         lines.append(("constant", text + advice))
-    for candidate in data.candidates if isinstance(data, Trajectories) else ():
+    for candidate in data.candidates:
         kind, flag = CANDIDATES[candidate.kind]
         name = candidate.variable.name
         lines.append(("input", f"{name}: {kind} (--{flag} {name} adds it as an input)"))
@@ -116,8 +111,13 @@ def describe_domain(geometry: Geometry) -> str:
     return "; ".join(parts)
 
 
-def _series(data: Trajectories) -> str:
-    text = f"{data.num_trajectories} x {len(data.time)} frames"
+def _samples(data: FieldData) -> str:
+    inputs, outputs = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+    return f"{data.num_samples} maps from {inputs} to {outputs}"
+
+
+def _series(data: FieldData) -> str:
+    text = f"{data.num_samples} x {len(data.time)} frames"
     if len(data.time) > 1:
         text += f", one every {format_step(data.time_step, data.time_units)}"
         uneven = int((~even_steps(data.time, data.origin)).sum())
@@ -133,7 +133,7 @@ def _series(data: Trajectories) -> str:
     return text
 
 
-def _time_features(data: Trajectories) -> str:
+def _time_features(data: FieldData) -> str:
     """Returns the time features that these frames can have, as on the command line."""
     # Frames that are a day or more apart have a constant time of day.
     day = ["day"] if data.time_step < 24 else []
@@ -146,10 +146,10 @@ def _files(files: JoinedFiles) -> str:
     count = len(files.starts)
     if files.kind == "series":
         return f"{count} files, concatenated in time"
-    return f"{count} files with the same times, each with its own trajectories"
+    return f"{count} files with the same times, each with its own samples"
 
 
-def _sites(data: Trajectories | StaticMaps, geometry: Geometry) -> str:
+def _sites(data: FieldData, geometry: Geometry) -> str:
     count = f"{geometry.num_points:,}"
     if len(data.geometries) > 1:
         counts = [geometry.num_points for geometry in data.geometries]
@@ -173,10 +173,10 @@ def _weights(geometry: Geometry) -> str:
     return f"{text}; {masked:.1%} of the sites masked"
 
 
-def _few_examples(data: Trajectories | StaticMaps) -> list[str]:
+def _few_examples(data: FieldData) -> list[str]:
     """Returns a note on parts of the split that are too small to choose or judge a model."""
     try:
-        split = split_samples(data) if isinstance(data, StaticMaps) else split_time_slices(data)
+        split = split_time_slices(data)
     except ValueError:
         return []
     counts = {"validation": len(split.validation), "test": len(split.test)}
@@ -187,12 +187,10 @@ def _few_examples(data: Trajectories | StaticMaps) -> list[str]:
     return [f"only {few} example(s): {needed}. More frames or files help"]
 
 
-def _training(data: Trajectories | StaticMaps) -> str:
-    if isinstance(data, StaticMaps):
-        return "each sample is an example; split by sample"
+def _training(data: FieldData) -> str:
     try:
         split = split_time_slices(data)
     except ValueError:
-        return "too few frames for training, validation and test"
+        return "too few frames or samples for training, validation and test"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
-    return f"one step ahead: {sizes} examples to train / validate / test, split by {split.kind}"
+    return f"{sizes} examples to train / validate / test, split by {split.kind}"

@@ -41,5 +41,7 @@ class ExportCommand:
         forecaster = run.forecaster()
         with cleans_up_on_sigterm(), PlainConsole().status("tracing"):
             export(forecaster, run.data, self.output, sample=self.sample, queries=queries)
+        if forecaster.blend is not None:
+            say("the program is the model alone, without the references that gpo predict blends in")
         megabytes = self.output.stat().st_size / 2**20
         say(f"program: {self.output} ({megabytes:.1f} MB)")

@@ -14,10 +14,10 @@ from gpo.cli.console import PlainConsole, say
 from gpo.cli.query_flags import Velocity
 from gpo.data.benchmarks import DATA_SETS
 from gpo.data.coarsen import coarsen
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry
-from gpo.data.splits import trajectory_of
-from gpo.forecast.examples import Example, make_examples
+from gpo.data.splits import TimeSlice
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.diffusion import Viscosity
 from gpo.interpretation.interpretation import interpret
@@ -82,7 +82,7 @@ class InterpretCommand:
         path = result.save(self.folder)
         if other is not None:
             sets = {"test split": (run.data, run.split.test), "other data": other}
-            reconstructs = forecaster.task.lead == 0 and isinstance(run.data, Trajectories)
+            reconstructs = forecaster.task.lead == 0
             rows = {name: _last(*pair, reconstructs=reconstructs) for name, pair in sets.items()}
             save_other_data(forecaster, rows, self.folder / "figures")
         PlainConsole(wraps=True).print(_table(result))
@@ -98,11 +98,11 @@ def known_viscosity(config: RunConfig) -> Viscosity | None:
 
 
 def _last(
-    data: Trajectories | StaticMaps, samples: Sequence[Any], *, reconstructs: bool
+    data: FieldData, samples: Sequence[TimeSlice], *, reconstructs: bool
 ) -> tuple[Example, Geometry]:
     """Returns the last example and its geometry."""
-    example = make_examples(data, samples[-1:], reconstructs=reconstructs)[0]
-    return example, data.geometry(trajectory_of(samples[-1]))
+    example = TimeSliceExamples(data, samples[-1:], reconstructs=reconstructs)[0]
+    return example, data.geometry(samples[-1].sample)
 
 
 def _trained(folder: Path) -> Forecaster:
@@ -131,7 +131,7 @@ def _same_but_seed(folder: Path, config: RunConfig) -> Forecaster:
     return _trained(folder)
 
 
-def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> Trajectories | StaticMaps:
+def _other(path: Path, config: RunConfig, forecaster: Forecaster) -> FieldData:
     data = coarsen(open_other(path, config, forecaster.task), config.data.coarsen)
     dim, expected = data.geometry().domain.dim, forecaster.model.problem.domain.dim
     if dim != expected:

@@ -15,7 +15,7 @@ from gpo.atomic_files import cleans_up_on_sigterm
 from gpo.cli.console import say
 from gpo.cli.query_flags import QueryFile, QueryGrid, check_query_flags, read_query_flags
 from gpo.data.coarsen import coarsen
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.precision import precision_notes
 from gpo.data.query_points import QueryPoints, block_shape, blocks
 from gpo.data.writers.layout import AbstractForecastWriter
@@ -95,16 +95,14 @@ class PredictCommand:
         data = with_sites_of_training(data, forecaster, trained_on.data.coarsen)
         forecaster = with_means_at(forecaster, data.geometry())
         queries = read_query_flags(self.queries, self.grid, data.geometry())
-        if isinstance(data, StaticMaps):
-            if self.start is not None:
-                raise ValueError(f"--start needs a time series; {self.input} holds static maps.")
-            return Forecasts(forecaster, data, 1, queries)
-        if task.lead == 0:
+        if forecaster.reconstructs:
             raise ValueError(
                 f"{self.folder} holds a reconstruction (lead 0), which cannot forecast."
             )
+        if self.start is not None and task.lead == 0:
+            raise ValueError(f"--start needs a time series; {self.input} holds static maps.")
         start = -1 if self.start is None else frame_at(data, self.start)
-        return Forecasts(forecaster, data, self.steps, queries, start)
+        return Forecasts(forecaster, data, self.steps if task.lead else 1, queries, start)
 
     def _block(self, forecasts: Forecasts) -> tuple[int, ...]:
         return block_shape(forecasts.layout.points.shape, self.chunk_size)
@@ -148,9 +146,7 @@ class PredictCommand:
             store.finish()
 
 
-def with_sites_of_training(
-    data: Trajectories | StaticMaps, forecaster: Forecaster, factor: int
-) -> Trajectories | StaticMaps:
+def with_sites_of_training(data: FieldData, forecaster: Forecaster, factor: int) -> FieldData:
     """Returns data on every n-th point, as in training, if the model needs that grid.
 
     Args:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gpo.cli.console import PlainConsole, say
 from gpo.cli.data import make_data
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData, check_same_kind
 from gpo.data.inputs import notes
 from gpo.data.precision import precision_notes
 from gpo.data.splits import all_time_slices
@@ -25,6 +25,7 @@ from gpo.evaluation.results import (
     format_score,
 )
 from gpo.evaluation.score import evaluate
+from gpo.forecast.blend import sentence
 from gpo.forecast.compatibility import convert_to_training_units
 from gpo.forecast.resolution import with_means_at
 from gpo.forecast.sharded import DistributedForecaster
@@ -71,6 +72,7 @@ def train_run(
         given: Names of the settings that the user set.
     """
     # Importing Lightning takes seconds, and other commands do not need it.
+    from gpo.training.choice import with_features
     from gpo.training.fit import train
 
     folder = Run(out or Path("runs") / config.name)
@@ -92,6 +94,7 @@ def train_run(
         choice = _choose(data, requested, given, folder)
     if choice is not None:
         config = choice.applied(requested)
+        data = with_features(data, choice.settings)
     run = OpenRun(folder, config, data, split_of(data, config))
     is_finished = folder.is_finished(config)
     if global_rank() == 0:
@@ -103,7 +106,7 @@ def train_run(
             say(f"note: {note}")
     if is_finished:
         return run
-    train(
+    trained = train(
         data, config, folder.folder, devices=devices, space_shards=space_shards,
         is_quiet=is_quiet, logs_tensorboard=logs_tensorboard,
     )  # fmt: skip
@@ -111,8 +114,11 @@ def train_run(
         record = folder.record()
         if choice is not None and record is not None and choice.verdict(record.best_score):
             say(choice.verdict(record.best_score))
+        made_of = sentence(trained.task)
+        if made_of:
+            say(made_of)
         say(f"model: {folder.model_folder}")
-    return run
+    return replace(run, trained=trained.cpu())
 
 
 def _larger_budget(folder: Run, limits: BudgetConfig) -> str:
@@ -127,7 +133,7 @@ def _larger_budget(folder: Run, limits: BudgetConfig) -> str:
 
 
 def _choose(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     config: RunConfig,
     given: frozenset[str],
     run: Run,
@@ -187,10 +193,8 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
         say(note)
     _check_kind(data, run.data)
     forecaster = with_means_at(forecaster, data.geometry())
-    if isinstance(data, StaticMaps):
-        samples = tuple(range(data.num_samples))
-    else:
-        samples = all_time_slices(data, history=task.history, lead=max(task.lead, 1))
+    lead = run.split.test[0].lead
+    samples = all_time_slices(data, history=task.history, lead=lead)
     split = replace(run.split, test=samples)
     results = evaluate(forecaster, data, split, trained_on=run.data, is_quiet=False)
     folder = run.folder.folder / f"on-{path.stem}"
@@ -200,22 +204,14 @@ def evaluate_on(run: OpenRun, path: Path) -> None:
     say(f"results: {folder / run.folder.results_file.name}")
 
 
-def _check_kind(data: Trajectories | StaticMaps, trained_on: Trajectories | StaticMaps) -> None:
+def _check_kind(data: FieldData, trained_on: FieldData) -> None:
     """Raises an error if the kind of data or their variables differ from training."""
-    kinds = [
-        "static maps" if isinstance(each, StaticMaps) else "a time series"
-        for each in (trained_on, data)
-    ]
-    if kinds[0] != kinds[1]:
-        raise DataError(
-            data.source, "file", f"must hold {kinds[0]}, as in training, got {kinds[1]}."
-        )
-    if isinstance(data, StaticMaps) and isinstance(trained_on, StaticMaps):
-        for side in ("inputs", "outputs"):
-            expected, names = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
-            if expected != names:
-                problem = f"must be {', '.join(expected)}, as in training, got {', '.join(names)}."
-                raise DataError(data.source, side, problem)
+    check_same_kind(trained_on, data)
+    for side in ("inputs", "outputs"):
+        expected, names = ([v.name for v in getattr(each, side)] for each in (trained_on, data))
+        if expected != names:
+            problem = f"must be {', '.join(expected)}, as in training, got {', '.join(names)}."
+            raise DataError(data.source, side, problem)
 
 
 def is_evaluated(run: OpenRun, scope: Scope) -> bool:
@@ -281,6 +277,8 @@ def print_results(results: Results) -> None:
     if results.diverged_at:
         say(divergence_message(results))
     say(f"verdict: {results.verdict}")
+    if results.blend:
+        say(results.blend)
     if results.validation:
         say(f"on validation data: {results.validation['verdict']} {VALIDATION_CAVEAT}")
     for reason in results.reasons.values():
@@ -331,16 +329,14 @@ def _trials(run: OpenRun) -> dict[str, dict[str, float]]:
 
 def _summary(run: OpenRun) -> str:
     data, split, task = run.data, run.split, run.config.task
-    if isinstance(data, StaticMaps):
-        inputs, outputs = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+    inputs, outputs = (", ".join(v.name for v in side) for side in (data.inputs, data.outputs))
+    forcings = "".join(f" and {variable.name}" for variable in data.forcings)
+    step = f"{task.history} frame(s){forcings} predict the one {task.lead} step(s) later"
+    what = f"{outputs}; {step} (as {task.predict})"
+    if task.phase == "field":
+        what = f"{outputs}; reconstructed from particles, no forecast"
+    elif split.training[0].lead == 0:
         what = f"{outputs} from {inputs}"
-    else:
-        names = ", ".join(variable.name for variable in data.variables)
-        forcings = "".join(f" and {variable.name}" for variable in data.forcings)
-        step = f"{task.history} frame(s){forcings} predict the one {task.lead} step(s) later"
-        what = f"{names}; {step} (as {task.predict})"
-        if task.phase == "field":
-            what = f"{names}; reconstructed from particles, no forecast"
     sizes = f"{len(split.training)} / {len(split.validation)} / {len(split.test)}"
     return (
         f"{data.source}: {data.geometry().num_points:,} points; {what}; "
@@ -370,8 +366,8 @@ def _table(results: Results) -> Table:
     for name, scores in results.variables.items():
         units = results.units.get(name, "")
         for who, numbers in scores.items():
-            label = (f"{name} ({units})" if units else name) if who == "model" else ""
-            skill = scores["model"].get(f"skill_{who}")
+            label = (f"{name} ({units})" if units else name) if who == next(iter(scores)) else ""
+            skill = scores[results.written].get(f"skill_{who}")
             shown = [format_score(numbers.get(key, math.nan)) for key in COLUMNS]
             table.add_row(label, who, *shown, "" if skill is None else format_score(skill))
     return table

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
 
 
-def coarsen(data: Trajectories | StaticMaps, factor: int) -> Trajectories | StaticMaps:
+def coarsen(data: FieldData, factor: int) -> FieldData:
     """Returns the data on every n-th site along each axis.
 
     Args:
@@ -25,9 +25,7 @@ def coarsen(data: Trajectories | StaticMaps, factor: int) -> Trajectories | Stat
         raise DataError(data.source, "coords", f"{error}.") from error
 
 
-def sampled(
-    data: Trajectories | StaticMaps, fraction: float, seed: int = 0
-) -> Trajectories | StaticMaps:
+def sampled(data: FieldData, fraction: float, seed: int = 0) -> FieldData:
     """Returns the data on a random subset of its sites, as unstructured points.
 
     Args:
@@ -44,32 +42,20 @@ def sampled(
     return _restrict(parts, data)
 
 
-def _restrict(
-    parts: Sequence[tuple[Geometry, np.ndarray]], data: Trajectories | StaticMaps
-) -> Trajectories | StaticMaps:
+def _restrict(parts: Sequence[tuple[Geometry, np.ndarray]], data: FieldData) -> FieldData:
     """Returns data on a subset of its sites: geometry and site indices of each part."""
     geometries = tuple(geometry for geometry, _ in parts)
     indices = [kept for _, kept in parts]
-    if isinstance(data, StaticMaps):
-        return replace(data, geometries=geometries, fetch=partial(_map_at, data, indices))
     forcings = tuple(forcing.on(partial(_select_sites, indices)) for forcing in data.known)
     fetch = partial(_frames_at, data, indices)
     return replace(data, geometries=geometries, fetch=fetch, known=forcings)
 
 
-def _map_at(
-    data: StaticMaps, indices: Sequence[np.ndarray], sample: int
-) -> tuple[np.ndarray, np.ndarray]:
-    kept = indices[sample if len(indices) > 1 else 0]
-    inputs, outputs = data.sample(sample)
-    return inputs[kept], outputs[kept]
-
-
 def _frames_at(
-    data: Trajectories, indices: Sequence[np.ndarray], trajectory: int, times: slice
+    data: FieldData, indices: Sequence[np.ndarray], sample: int, times: slice
 ) -> np.ndarray:
-    return _select_sites(indices, trajectory, data.frames(trajectory, times))
+    return _select_sites(indices, sample, data.frames(sample, times))
 
 
-def _select_sites(indices: Sequence[np.ndarray], trajectory: int, values: np.ndarray) -> np.ndarray:
-    return values[:, indices[trajectory if len(indices) > 1 else 0]]
+def _select_sites(indices: Sequence[np.ndarray], sample: int, values: np.ndarray) -> np.ndarray:
+    return values[:, indices[sample if len(indices) > 1 else 0]]

@@ -1,10 +1,10 @@
-"""The data model: readers return `Trajectories` or `StaticMaps`, or raise a `DataError`."""
+"""The data model: readers return `FieldData`, or raise a `DataError`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -55,25 +55,29 @@ class JoinedFiles:
 
 
 @dataclass(frozen=True, repr=False)
-class Trajectories:
-    """Time series of fields on sites; values are read lazily."""
+class FieldData:
+    """Samples of fields on sites, each a time series or a static map; values are read lazily.
+
+    A time series predicts its own later frames: all its variables are inputs and outputs. A static
+    map has a single frame, whose first variables are the inputs and whose others are the outputs.
+    """
 
     layout: str
     """Name of the reader that opened the file."""
     source: Path
     variables: tuple[Variable, ...]
     geometries: tuple[Geometry, ...]
-    """One geometry shared by all trajectories, or one per trajectory."""
+    """One geometry shared by all samples, or one per sample."""
     time: np.ndarray
-    """Times of the frames, increasing, in `time_units`."""
+    """Times of the frames, increasing, in `time_units`; a single zero for static maps."""
     time_units: str
     """Units such as s, h or d; empty if the file has no times."""
-    num_trajectories: int
+    num_samples: int
     fetch: Callable[[int, slice], np.ndarray]
-    """Reads frames of one trajectory as (times, points, variables), NaN where missing. A
-    `RowReader` can read a range of sites only."""
+    """Reads frames of one sample as (times, points, variables), NaN where missing. A `RowReader`
+    can read a range of sites only."""
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Scalar parameters such as a viscosity, one value per trajectory."""
+    """Scalar parameters such as a viscosity, one value per sample."""
     first_hour: float | None = None
     """Hour of day of the first frame if frames have dates; times are then in hours."""
     origin: TimeOrigin | None = None
@@ -87,9 +91,11 @@ class Trajectories:
     files: "JoinedFiles | None" = None
     """How several files are combined; None for a single file."""
     case_dim: str = ""
-    """Name of the dimension of trajectories in the file; empty if it has none."""
+    """Name of the dimension of samples in the file; empty if it has none."""
     time_dim: str = "time"
     """Name of the time dimension in the file."""
+    num_inputs: int = 0
+    """Number of variables that static maps have as inputs; 0 for time series."""
 
     def __post_init__(self) -> None:
         """Raises a `DataError` for empty or unsorted times and for missing content."""
@@ -97,33 +103,83 @@ class Trajectories:
             raise DataError(self.source, "time", "has length zero: there are no frames.")
         if np.any(np.diff(self.time) <= 0):
             raise DataError(self.source, "time", "must increase, got unsorted or repeated times.")
-        _check_common(self.source, self.num_trajectories, self.geometries, self.variables)
+        if self.num_samples < 1:
+            raise DataError(self.source, "values", "are empty: there is no sample.")
+        if not self.inputs or not self.outputs:
+            problem = "are none: the file must have at least one field to predict."
+            raise DataError(self.source, "variables", problem)
+        if len(self.geometries) not in (1, self.num_samples):
+            problem = f"must be shared or one set for each of {self.num_samples} samples, got"
+            raise DataError(self.source, "coords", f"{problem} {len(self.geometries)}.")
+
+    @classmethod
+    def of_maps(
+        cls,
+        *,
+        inputs: tuple[Variable, ...],
+        outputs: tuple[Variable, ...],
+        fetch: Callable[[int], tuple[np.ndarray, np.ndarray]],
+        **content: Any,
+    ) -> "FieldData":
+        """Returns static maps, such as from a shape to the flow around it.
+
+        Args:
+            inputs: Variables of the input.
+            outputs: Variables of the output.
+            fetch: Reads one sample as (points, inputs) and (points, outputs).
+            content: Other fields of the data, without times.
+        """
+        if not inputs:
+            raise DataError(content["source"], "inputs", "are none: a map needs input and output.")
+        return cls(
+            variables=(*inputs, *outputs),
+            num_inputs=len(inputs),
+            fetch=MapReader(fetch),
+            time=np.zeros(1),
+            time_units="",
+            **content,
+        )
+
+    @property
+    def has_time(self) -> bool:
+        """Whether samples are time series; otherwise they are static maps."""
+        return self.num_inputs == 0
+
+    @property
+    def inputs(self) -> tuple[Variable, ...]:
+        """The variables from which a model predicts, without forcings."""
+        return self.variables[: self.num_inputs or None]
+
+    @property
+    def outputs(self) -> tuple[Variable, ...]:
+        """The predicted variables."""
+        return self.variables[self.num_inputs :]
 
     def __repr__(self) -> str:
         names = ", ".join(variable.name for variable in self.variables)
-        size = f"{self.num_trajectories} x {len(self.time)} frames of {self.geometry().num_points} sites"
-        return f"Trajectories({self.source.name}: {names}; {size})"
+        size = f"{self.num_samples} x {len(self.time)} frames of {self.geometry().num_points} sites"
+        return f"FieldData({self.source.name}: {names}; {size})"
 
-    def geometry(self, trajectory: int = 0) -> Geometry:
-        """Returns the sites of one trajectory."""
-        return self.geometries[trajectory if len(self.geometries) > 1 else 0]
+    def geometry(self, sample: int = 0) -> Geometry:
+        """Returns the sites of one sample."""
+        return self.geometries[sample if len(self.geometries) > 1 else 0]
 
     def frames(
-        self, trajectory: int, times: slice = slice(None), sites: slice = slice(None)
+        self, sample: int, times: slice = slice(None), sites: slice = slice(None)
     ) -> np.ndarray:
-        """Returns frames of one trajectory as (times, points, variables); NaN where missing.
+        """Returns frames of one sample as (times, points, variables); NaN where missing.
 
         Args:
-            trajectory: Index of the trajectory.
+            sample: Index of the sample.
             times: Slice of frame indices.
             sites: Slice of site indices with step one.
         """
-        start, stop, step = sites.indices(self.geometry(trajectory).num_points)
+        start, stop, step = sites.indices(self.geometry(sample).num_points)
         if step != 1:
             raise ValueError(f"`sites` must be a slice with step 1, got {sites}.")
         stop = max(start, stop)
         try:
-            values = np.asarray(self._read(trajectory, times, slice(start, stop)))
+            values = np.asarray(self._read(sample, times, slice(start, stop)))
         except DataError:
             raise
         except Exception as error:
@@ -135,7 +191,9 @@ class Trajectories:
         return values
 
     def time_labels(self, frames: Sequence[int]) -> list[str]:
-        """Returns the times of frames as text: dates if the file has them."""
+        """Returns the times of frames as text: dates if the file has them; empty for static maps."""
+        if not self.has_time:
+            return [""] * len(frames)
         times = self.time[list(frames)]
         if self.origin is not None:
             return self.origin.labels(times)
@@ -163,7 +221,7 @@ class Trajectories:
         """The most frequent time step; `MONTH` for calendar months, 1 for a single frame."""
         return usual_step(self.time, self.origin)
 
-    def with_time_features(self, features: Sequence[TimeFeature]) -> "Trajectories":
+    def with_time_features(self, features: Sequence[TimeFeature]) -> "FieldData":
         """Returns a copy with time features as additional forcings.
 
         Args:
@@ -199,32 +257,32 @@ class Trajectories:
 
     @property
     def forcings(self) -> tuple[Variable, ...]:
-        """Variables of the forcings, which precede the state variables in the inputs."""
+        """Variables of the forcings, which precede the other variables in the input."""
         return tuple(variable for forcing in self.known for variable in forcing.variables)
 
-    def input_frames(self, trajectory: int, times: slice, lead: int) -> np.ndarray:
-        """Returns model inputs as (times, points, forcings and variables).
+    def input_frames(self, sample: int, times: slice, lead: int) -> np.ndarray:
+        """Returns model inputs as (times, points, forcings and inputs).
 
         Args:
-            trajectory: Index of the trajectory.
+            sample: Index of the sample.
             times: Slice of frame indices.
             lead: Steps from an input frame to its target; forcings are those of the target.
         """
-        frames = self.frames(trajectory, times)
+        frames = self.frames(sample, times)[..., : self.num_inputs or None]
         targets = np.arange(*times.indices(len(self.time))) + lead
-        return np.concatenate([self.forcing_frames(trajectory, targets), frames], -1)
+        return np.concatenate([self.forcing_frames(sample, targets), frames], -1)
 
     def forcing_frames(
-        self, trajectory: int, numbers: np.ndarray, sites: slice = slice(None)
+        self, sample: int, numbers: np.ndarray, sites: slice = slice(None)
     ) -> np.ndarray:
         """Returns the forcings of frames as (times, points, forcings).
 
         Args:
-            trajectory: Index of the trajectory.
+            sample: Index of the sample.
             numbers: Frame indices; beyond the last frame, time continues at `time_step`.
             sites: Slice of site indices.
         """
-        geometry, last = self.geometry(trajectory), len(self.time) - 1
+        geometry, last = self.geometry(sample), len(self.time) - 1
         if not self.known:
             return np.zeros((len(numbers), len(range(geometry.num_points)[sites]), 0))
         for forcing in self.known:
@@ -233,7 +291,7 @@ class Trajectories:
         beyond = np.asarray(numbers) > last
         ahead = np.asarray(numbers)[beyond] - last
         times[beyond] = later_times(self.time[-1], ahead, self.time_step, self.origin)
-        frames = Frames(trajectory, np.asarray(numbers), times, geometry)
+        frames = Frames(sample, np.asarray(numbers), times, geometry)
         return stack_forcings(self.known, frames)[:, sites].astype(np.float64)
 
     def _check_available(self, forcing: AbstractForcing, number: int) -> None:
@@ -251,65 +309,12 @@ class Trajectories:
         )
         raise DataError(self.source, forcing.variables[0].name, problem)
 
-    def _read(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
-        if sites == slice(0, self.geometry(trajectory).num_points):
-            return self.fetch(trajectory, times)
+    def _read(self, sample: int, times: slice, sites: slice) -> np.ndarray:
+        if sites == slice(0, self.geometry(sample).num_points):
+            return self.fetch(sample, times)
         if isinstance(self.fetch, RowReader):
-            return self.fetch(trajectory, times, sites)
-        return np.asarray(self.fetch(trajectory, times))[:, sites]
-
-
-@dataclass(frozen=True, repr=False)
-class StaticMaps:
-    """Static maps, such as from a shape to the flow around it; values are read lazily."""
-
-    layout: str
-    """Name of the reader that opened the file."""
-    source: Path
-    inputs: tuple[Variable, ...]
-    outputs: tuple[Variable, ...]
-    geometries: tuple[Geometry, ...]
-    """One geometry shared by all samples, or one per sample."""
-    num_samples: int
-    fetch: Callable[[int], tuple[np.ndarray, np.ndarray]]
-    """Reads one sample as (points, inputs) and (points, outputs)."""
-    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Scalar parameters, one value per sample."""
-
-    def __post_init__(self) -> None:
-        """Raises a `DataError` for missing samples, variables or geometries."""
-        _check_common(self.source, self.num_samples, self.geometries, self.inputs)
-        _check_common(self.source, self.num_samples, self.geometries, self.outputs)
-
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(v.name for v in side) for side in (self.inputs, self.outputs))
-        size = f"{self.num_samples} samples of {self.geometry().num_points} sites"
-        return f"StaticMaps({self.source.name}: {inputs} to {outputs}; {size})"
-
-    def geometry(self, sample: int = 0) -> Geometry:
-        """Returns the sites of one sample."""
-        return self.geometries[sample if len(self.geometries) > 1 else 0]
-
-    @cached_property
-    def number_type(self) -> np.dtype:
-        """The dtype of the inputs, at least single precision."""
-        return np.result_type(self.sample(0)[0].dtype, np.float32)
-
-    def sample(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns input and output of one sample as (points, variables); NaN where missing."""
-        try:
-            inputs, outputs = (np.asarray(part) for part in self.fetch(index))
-        except DataError:
-            raise
-        except Exception as error:
-            raise DataError(self.source, "values", f"cannot be read: {error}") from error
-        points = self.geometry(index).num_points
-        for values, variables in ((inputs, self.inputs), (outputs, self.outputs)):
-            shape = (points, len(variables))
-            if values.shape != shape:
-                problem = f"must have shape {shape}, got {values.shape}."
-                raise DataError(self.source, variables[0].name, problem)
-        return inputs, outputs
+            return self.fetch(sample, times, sites)
+        return np.asarray(self.fetch(sample, times))[:, sites]
 
 
 def fetch_with_scalars(
@@ -327,6 +332,26 @@ def fetch_with_scalars(
     return np.concatenate([constants, inputs], -1), outputs
 
 
+def check_same_kind(first: FieldData, other: FieldData) -> None:
+    """Raises a `DataError` if one has time series and the other static maps."""
+    kinds = ["time series" if data.has_time else "static maps" for data in (first, other)]
+    if kinds[0] != kinds[1]:
+        problem = f"must hold {kinds[0]}, as {first.source.name} does, got {kinds[1]}."
+        raise DataError(other.source, "file", problem)
+
+
+@dataclass(frozen=True)
+class MapReader:
+    """Reads a static map as a single frame, whose variables are the inputs, then the outputs."""
+
+    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    """Reads one sample as (points, inputs) and (points, outputs)."""
+
+    def __call__(self, sample: int, times: slice) -> np.ndarray:
+        """Returns the frame as (times, points, variables), or none if `times` excludes it."""
+        return np.concatenate(self.read(sample), -1)[None][times]
+
+
 @dataclass(frozen=True)
 class RowReader:
     """Reads frames at a range of sites in grid order.
@@ -335,82 +360,22 @@ class RowReader:
     """
 
     read: Callable[[int, slice, slice], np.ndarray]
-    """Reads frames of a trajectory at a slice of rows as (times, points, variables)."""
+    """Reads frames of a sample at a slice of rows as (times, points, variables)."""
     row_size: int = 1
     """Sites per row, an index along the first grid axis; 1 for unstructured points."""
 
-    def __call__(self, trajectory: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
+    def __call__(self, sample: int, times: slice, sites: slice = slice(None)) -> np.ndarray:
         """Returns frames as (times, points, variables).
 
         Args:
-            trajectory: Index of the trajectory.
+            sample: Index of the sample.
             times: Slice of frame indices.
             sites: Slice of site indices.
         """
         if sites == slice(None):
-            return self.read(trajectory, times, sites)
+            return self.read(sample, times, sites)
         first = sites.start // self.row_size
         rows = slice(first, -(-sites.stop // self.row_size))
         before = first * self.row_size
-        part = self.read(trajectory, times, rows)
+        part = self.read(sample, times, rows)
         return part[:, sites.start - before : sites.stop - before]
-
-
-def _check_common(
-    source: Path, count: int, geometries: tuple[Geometry, ...], variables: tuple[Variable, ...]
-) -> None:
-    if count < 1:
-        raise DataError(source, "values", "are empty: there is no sample.")
-    if not variables:
-        raise DataError(
-            source, "variables", "are none: the file must have at least one field to predict."
-        )
-    if len(geometries) not in (1, count):
-        raise DataError(
-            source,
-            "coords",
-            f"must be shared or one set for each of {count} samples, got {len(geometries)}.",
-        )
-
-
-MAX_CHUNK_VALUES = 2**23
-"""Maximum number of values read at once; a single frame may have more."""
-
-
-@dataclass(frozen=True)
-class FrameChunk:
-    """Consecutive frames of one trajectory."""
-
-    trajectory: int
-    frames: range
-
-    def read(self, data: Trajectories, sites: slice = slice(None)) -> np.ndarray:
-        """Returns the values of these frames as (times, points, variables)."""
-        return data.frames(self.trajectory, slice(self.frames.start, self.frames.stop), sites)
-
-
-def frame_chunks(
-    data: Trajectories, frames: Mapping[int, Sequence[int]], most: int = MAX_CHUNK_VALUES
-) -> list[FrameChunk]:
-    """Groups frames into chunks of consecutive frames that are small enough to read at once.
-
-    Args:
-        data: The time series.
-        frames: Increasing frame indices by trajectory.
-        most: Maximum number of values in a chunk; a single frame may have more.
-    """
-    chunks: list[FrameChunk] = []
-    for trajectory, numbers in frames.items():
-        size = data.geometry(trajectory).num_points * len(data.variables)
-        length = max(1, most // size)
-        run = range(0)
-        for number in numbers:
-            if run and number == run.stop and len(run) < length:
-                run = range(run.start, number + 1)
-                continue
-            if run:
-                chunks.append(FrameChunk(trajectory, run))
-            run = range(number, number + 1)
-        if run:
-            chunks.append(FrameChunk(trajectory, run))
-    return chunks

@@ -1,13 +1,13 @@
 """Opens data together with additional inputs: static fields, forcings and parameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable, fetch_with_scalars
+from gpo.data.dataset import DataError, FieldData, Variable, check_same_kind
 from gpo.data.forcing_config import ForcingConfig
 from gpo.data.forcings import (
     AbstractForcing,
@@ -20,8 +20,6 @@ from gpo.data.geometry import Geometry, sphere_coords
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data, open_static
 
-MAX_BYTES = 2**29
-"""Forcing fields up to this size are cached in memory."""
 NUM_COMPARED = 8
 """Frames compared to verify that a static field does not change in time."""
 
@@ -32,7 +30,7 @@ def open_with_forcings(
     chosen: ForcingConfig,
     *,
     reserve: Path | None = None,
-) -> Trajectories | StaticMaps:
+) -> FieldData:
     """Returns data with forcings, or with parameters as additional inputs of static maps.
 
     Args:
@@ -43,7 +41,7 @@ def open_with_forcings(
     """
     names = (*chosen.static, *chosen.forcing)
     data = open_data(path, replace(options, extra_inputs=names))
-    if isinstance(data, StaticMaps):
+    if not data.has_time:
         return _with_parameters(data, chosen)
     predicted = tuple(part.name for part in data.variables if part.name not in names)
     if not predicted:
@@ -52,7 +50,6 @@ def open_with_forcings(
     if len(predicted) < len(data.variables):
         # Missing values of a forcing must not mask sites of the predicted variables.
         data = open_data(path, replace(options, variables=predicted, extra_inputs=names))
-        assert isinstance(data, Trajectories)
     source = static_source = _Source(path, options, data)
     if chosen.static_from is not None:
         static_source = replace(
@@ -83,7 +80,7 @@ class _Source:
 
     path: str | Path | Sequence[str | Path]
     options: ReadOptions
-    data: Trajectories
+    data: FieldData
     is_own: bool = True
     """Whether `path` is the file of `data` itself."""
 
@@ -154,18 +151,18 @@ class _Source:
         other, sites = self._series(name, "--static")
         rows: list[np.ndarray] = []
         times = np.unique(np.linspace(0, len(other.time) - 1, NUM_COMPARED).astype(int)).tolist()
-        for trajectory in range(other.num_trajectories):
+        for trajectory in range(other.num_samples):
             frames = [other.frames(trajectory, slice(n, n + 1))[0] for n in times]
             if any(not np.array_equal(frame, frames[0], equal_nan=True) for frame in frames):
                 problem = f"changes in time. Use it as a forcing: --forcing {name}"
                 raise DataError(self.name, name, problem)
             rows.append(frames[0][sites].astype(np.float64))
-        if other.num_trajectories not in (1, self.data.num_trajectories):
-            problem = f"must be one field or {self.data.num_trajectories}, one per trajectory."
+        if other.num_samples not in (1, self.data.num_samples):
+            problem = f"must be one field or {self.data.num_samples}, one per trajectory."
             raise DataError(self.name, name, problem)
         return other.variables, rows
 
-    def _series(self, name: str, flag: str) -> tuple[Trajectories, np.ndarray]:
+    def _series(self, name: str, flag: str) -> tuple[FieldData, np.ndarray]:
         """Returns a variable as a time series, and the indices of the sites of the data in it."""
         if len(self.data.geometries) > 1:
             problem = "must have the same sites in all trajectories to be an input."
@@ -175,11 +172,10 @@ class _Source:
         except DataError as error:
             problem = f"cannot be used with {flag}: {error.problem} {self._available_flags()}"
             raise DataError(self.name, name, problem.strip()) from error
-        if isinstance(other, StaticMaps):
-            raise DataError(self.name, name, "is part of a static map, not a time series.")
+        check_same_kind(self.data, other)
         return other, match_sites(self.name, name, other.geometry(), self.data.geometry())
 
-    def _open(self, name: str) -> Trajectories | StaticMaps:
+    def _open(self, name: str) -> FieldData:
         """Opens one variable, ignoring selections along dimensions that it does not have."""
         select = dict(self.options.select)
         while True:
@@ -206,30 +202,21 @@ class _Source:
 class _FrameReader:
     """Reads fields of a forcing by frame; missing values are filled with the mean of the frame."""
 
-    data: Trajectories
+    data: FieldData
     sites: np.ndarray
-    cache: dict[int, np.ndarray] = field(default_factory=dict)
-    """Whole trajectories, if they are small."""
 
-    def __call__(self, trajectory: int, frames: np.ndarray) -> np.ndarray:
-        trajectory = trajectory if self.data.num_trajectories > 1 else 0
-        count, size = len(self.data.time), len(self.sites) * len(self.data.variables)
-        if 4 * self.data.num_trajectories * count * size > MAX_BYTES:
-            parts = [self._read(trajectory, slice(n, n + 1)) for n in frames.tolist()]
-            return np.concatenate(parts) if parts else np.zeros((0, len(self.sites), 1))
-        if trajectory not in self.cache:
-            self.cache[trajectory] = self._read(trajectory, slice(None))
-        return self.cache[trajectory][frames]
+    def __call__(self, sample: int, frames: np.ndarray) -> np.ndarray:
+        sample = sample if self.data.num_samples > 1 else 0
+        parts = [self._read(sample, number) for number in frames.tolist()]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.sites), 1))
 
-    def _read(self, trajectory: int, times: slice) -> np.ndarray:
-        values = self.data.frames(trajectory, times)[:, self.sites]
+    def _read(self, sample: int, number: int) -> np.ndarray:
+        values = self.data.frames(sample, slice(number, number + 1))[:, self.sites]
         values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
         is_finite = np.isfinite(values)
         if not is_finite.any(1).all():
-            name = self.data.variables[0].name
-            first = int(np.flatnonzero(~is_finite.any((1, 2)))[0])
-            problem = f"must be known at every time, got only NaN in frame {first} of those read."
-            raise DataError(self.data.source, name, problem)
+            problem = f"must be known at every time, got only NaN in frame {number}."
+            raise DataError(self.data.source, self.data.variables[0].name, problem)
         if is_finite.all():
             return values
         total = np.where(is_finite, values, 0).sum(1, keepdims=True, dtype=np.float64)
@@ -265,7 +252,7 @@ def _common_coords(geometry: Geometry) -> np.ndarray:
     return geometry.coords if degrees is None else sphere_coords(*degrees.T)
 
 
-def _parameter(data: Trajectories | StaticMaps, name: str) -> Parameters:
+def _parameter(data: FieldData, name: str) -> Parameters:
     if name not in data.parameters:
         available = ", ".join(data.parameters) or "none"
         raise DataError(data.source, name, f"must be a parameter of the file; it has {available}.")
@@ -278,7 +265,7 @@ def _parameter(data: Trajectories | StaticMaps, name: str) -> Parameters:
     return Parameters(tuple(map(Variable, names)), values)
 
 
-def _with_parameters(data: StaticMaps, chosen: ForcingConfig) -> StaticMaps:
+def _with_parameters(data: FieldData, chosen: ForcingConfig) -> FieldData:
     """Returns static maps with parameters as additional inputs."""
     for flag, names in (
         ("static", chosen.static), ("forcing", chosen.forcing),
@@ -292,11 +279,23 @@ def _with_parameters(data: StaticMaps, chosen: ForcingConfig) -> StaticMaps:
     parameters = [_parameter(data, name) for name in chosen.parameters]
     values = np.concatenate([parameter.values for parameter in parameters], 1)
     variables = tuple(variable for parameter in parameters for variable in parameter.variables)
-    fetch = partial(fetch_with_scalars, data.fetch, values)
-    return replace(data, inputs=(*variables, *data.inputs), fetch=fetch)
+    return replace(
+        data,
+        variables=(*variables, *data.variables),
+        num_inputs=len(variables) + data.num_inputs,
+        fetch=partial(_frames_with_constants, data, values),
+    )
 
 
-def notes(data: Trajectories | StaticMaps) -> Sequence[str]:
+def _frames_with_constants(
+    data: FieldData, constants: np.ndarray, sample: int, times: slice
+) -> np.ndarray:
+    """Returns frames of a sample, with its constants as the first variables."""
+    frames = data.frames(sample, times)
+    shape = (*frames.shape[:-1], constants.shape[1])
+    return np.concatenate([np.broadcast_to(constants[sample], shape), frames], -1)
+
+
+def notes(data: FieldData) -> Sequence[str]:
     """Returns notes on the forcings for the user, such as where missing values were filled."""
-    forcings = data.known if isinstance(data, Trajectories) else ()
-    return [forcing.note for forcing in forcings if forcing.note]
+    return [forcing.note for forcing in data.known if forcing.note]

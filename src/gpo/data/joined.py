@@ -1,8 +1,8 @@
-"""Joins several files into one data set: along time, trajectories, variables or samples.
+"""Joins several files into one data set: along time, samples or variables.
 
 Files with consecutive times are concatenated in time, whatever the order of their names. Files
-with the same times are trajectories, or hold different variables of the same trajectories. Samples
-of static maps are concatenated. Values are read lazily.
+with the same times have samples of their own, or other variables of the same samples. Values are
+read lazily.
 """
 
 import itertools
@@ -15,19 +15,17 @@ import numpy as np
 
 from gpo.data.dataset import (
     DataError,
+    FieldData,
     InputCandidate,
     JoinedFiles,
     RowReader,
-    StaticMaps,
-    Trajectories,
     Variable,
+    check_same_kind,
 )
 from gpo.data.geometry import Geometry
 
 
-def join(
-    parts: Sequence[Trajectories], source: Path, variables: Sequence[str] = ()
-) -> Trajectories:
+def join(parts: Sequence[FieldData], source: Path, variables: Sequence[str] = ()) -> FieldData:
     """Returns the frames of all files; raises a `DataError` that names a file that does not fit.
 
     Args:
@@ -35,46 +33,25 @@ def join(
         source: Name of the joined data in error messages.
         variables: Names of the variables in the requested order; that of the files if empty.
     """
-    groups: dict[frozenset[str], list[Trajectories]] = {}
+    groups: dict[frozenset[str], list[FieldData]] = {}
     for part in parts:
         groups.setdefault(frozenset(_names(part)), []).append(part)
     names = [name for group in groups for name in group]
-    if len(groups) == 1 or len(set(names)) < len(names):
+    for part in parts[1:]:
+        check_same_kind(parts[0], part)
+    if not parts[0].has_time or len(groups) == 1 or len(set(names)) < len(names):
         return _join_in_time(parts, source)
     whole = [_join_in_time(group, source) for group in groups.values()]
     return _merge(whole, source, variables)
 
 
-def join_maps(parts: Sequence[StaticMaps], source: Path) -> StaticMaps:
-    """Returns the samples of all files; raises a `DataError` that names a file that does not fit.
-
-    Args:
-        parts: The files, sorted by name.
-        source: Name of the joined data in error messages.
-    """
-    first = parts[0]
-    for part in parts[1:]:
-        _check_variables(first.inputs, part.inputs, first.source, part.source)
-        _check_variables(first.outputs, part.outputs, first.source, part.source)
-        _check_parameters(first, part)
-    counts = [part.num_samples for part in parts]
-    return replace(
-        first,
-        source=source,
-        geometries=_all_sites(parts, counts),
-        num_samples=sum(counts),
-        fetch=_SampleReader(tuple(parts), _starts(counts)),
-        parameters=_joined_parameters(parts),
-    )
-
-
-def _merge(parts: Sequence[Trajectories], source: Path, variables: Sequence[str]) -> Trajectories:
+def _merge(parts: Sequence[FieldData], source: Path, variables: Sequence[str]) -> FieldData:
     """Returns the variables of all parts, which must have the same sites and times."""
     first = parts[0]
     for part in parts[1:]:
         _check_same_sites(first, part)
         has_times = np.array_equal(part.time + _offset(first, part), first.time)
-        if part.num_trajectories != first.num_trajectories or not has_times:
+        if part.num_samples != first.num_samples or not has_times:
             name, other = part.variables[0].name, first.variables[0].name
             problem = f"of {name} must be the same as of {other}, to be read together."
             raise DataError(source, "time", problem)
@@ -97,7 +74,7 @@ def _merge(parts: Sequence[Trajectories], source: Path, variables: Sequence[str]
     )
 
 
-def _join_in_time(parts: Sequence[Trajectories], source: Path) -> Trajectories:
+def _join_in_time(parts: Sequence[FieldData], source: Path) -> FieldData:
     if len(parts) == 1:
         return parts[0]
     for part in parts[1:]:
@@ -105,7 +82,7 @@ def _join_in_time(parts: Sequence[Trajectories], source: Path) -> Trajectories:
     offsets = [_offset(parts[0], part) for part in parts]
     times = [part.time + offset for part, offset in zip(parts, offsets, strict=True)]
     if all(np.array_equal(time, times[0]) for time in times[1:]):
-        return _trajectories(parts, source)
+        return _samples(parts, source)
     order = sorted(range(len(parts)), key=lambda number: times[number][0])
     for before, after in itertools.pairwise(order):
         if times[before][-1] >= times[after][0]:
@@ -113,14 +90,12 @@ def _join_in_time(parts: Sequence[Trajectories], source: Path) -> Trajectories:
     return _series([parts[n] for n in order], [times[n] for n in order], source)
 
 
-def _series(
-    parts: Sequence[Trajectories], times: Sequence[np.ndarray], source: Path
-) -> Trajectories:
+def _series(parts: Sequence[FieldData], times: Sequence[np.ndarray], source: Path) -> FieldData:
     first = parts[0]
     for part in parts[1:]:
         _check_same_sites(first, part)
-        if part.num_trajectories != first.num_trajectories:
-            problem = f"must be {first.num_trajectories}, as in {first.source.name}."
+        if part.num_samples != first.num_samples:
+            problem = f"must be {first.num_samples}, as in {first.source.name}."
             raise DataError(part.source, "trajectories", problem)
     starts = _starts([len(part.time) for part in parts])
     geometries = tuple(
@@ -141,15 +116,15 @@ def _series(
     )
 
 
-def _trajectories(parts: Sequence[Trajectories], source: Path) -> Trajectories:
-    counts = [part.num_trajectories for part in parts]
+def _samples(parts: Sequence[FieldData], source: Path) -> FieldData:
+    counts = [part.num_samples for part in parts]
     starts = _starts(counts)
     return replace(
         parts[0],
         source=source,
         geometries=_all_sites(parts, counts),
-        num_trajectories=sum(counts),
-        fetch=RowReader(_TrajectoryReader(tuple(parts), starts)),
+        num_samples=sum(counts),
+        fetch=RowReader(_SampleReader(tuple(parts), starts)),
         candidates=_joined_candidates(parts),
         parameters=_joined_parameters(parts),
         files=JoinedFiles("trajectories", starts),
@@ -161,13 +136,11 @@ def _starts(counts: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(start) for start in np.cumsum([0, *counts[:-1]]))
 
 
-def _names(data: Trajectories) -> list[str]:
+def _names(data: FieldData) -> list[str]:
     return [variable.name for variable in data.variables]
 
 
-def _all_sites(
-    parts: Sequence[Trajectories | StaticMaps], counts: Sequence[int]
-) -> tuple[Geometry, ...]:
+def _all_sites(parts: Sequence[FieldData], counts: Sequence[int]) -> tuple[Geometry, ...]:
     """Returns the sites of all files, as one geometry if they agree; grids must agree."""
     sites = tuple(
         part.geometry(n) for part, count in zip(parts, counts, strict=True) for n in range(count)
@@ -180,12 +153,12 @@ def _all_sites(
     return sites
 
 
-def _joined_parameters(parts: Sequence[Trajectories | StaticMaps]) -> dict[str, np.ndarray]:
+def _joined_parameters(parts: Sequence[FieldData]) -> dict[str, np.ndarray]:
     names = parts[0].parameters
     return {name: np.concatenate([part.parameters[name] for part in parts]) for name in names}
 
 
-def _joined_candidates(parts: Sequence[Trajectories]) -> tuple[InputCandidate, ...]:
+def _joined_candidates(parts: Sequence[FieldData]) -> tuple[InputCandidate, ...]:
     """Returns static fields of the first file, and scalar series of all files."""
     joined: list[InputCandidate] = []
     for field in parts[0].candidates:
@@ -210,10 +183,10 @@ def _read_all(series: Sequence[InputCandidate]) -> np.ndarray:
 class _SeriesReader:
     """Reads frames from the files that contain them."""
 
-    parts: tuple[Trajectories, ...]
+    parts: tuple[FieldData, ...]
     starts: tuple[int, ...]
 
-    def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
+    def __call__(self, sample: int, times: slice, sites: slice) -> np.ndarray:
         total = self.starts[-1] + len(self.parts[-1].time)
         requested = range(*times.indices(total))
         chunks: list[np.ndarray] = []
@@ -221,50 +194,39 @@ class _SeriesReader:
             inside = [frame - start for frame in requested if 0 <= frame - start < len(part.time)]
             if inside:
                 selected = slice(inside[0], inside[-1] + 1, requested.step)
-                chunks.append(part.frames(trajectory, selected, sites))
+                chunks.append(part.frames(sample, selected, sites))
         if not chunks:
-            return self.parts[0].frames(trajectory, slice(0, 0), sites)
+            return self.parts[0].frames(sample, slice(0, 0), sites)
         return np.concatenate(chunks)
 
 
 @dataclass(frozen=True)
-class _TrajectoryReader:
-    """Reads frames from the file that contains a trajectory."""
-
-    parts: tuple[Trajectories, ...]
-    starts: tuple[int, ...]
-
-    def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
-        number = int(np.searchsorted(self.starts, trajectory, side="right")) - 1
-        return self.parts[number].frames(trajectory - self.starts[number], times, sites)
-
-
-@dataclass(frozen=True)
 class _SampleReader:
-    """Reads a sample from the file that contains it."""
+    """Reads frames from the file that contains a sample."""
 
-    parts: tuple[StaticMaps, ...]
+    parts: tuple[FieldData, ...]
     starts: tuple[int, ...]
 
-    def __call__(self, sample: int) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, sample: int, times: slice, sites: slice) -> np.ndarray:
         number = int(np.searchsorted(self.starts, sample, side="right")) - 1
-        return self.parts[number].sample(sample - self.starts[number])
+        return self.parts[number].frames(sample - self.starts[number], times, sites)
 
 
 @dataclass(frozen=True)
 class _MergedReader:
     """Reads frames from files with different variables."""
 
-    parts: tuple[Trajectories, ...]
+    parts: tuple[FieldData, ...]
     order: tuple[int, ...]
 
-    def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
-        frames = [part.frames(trajectory, times, sites) for part in self.parts]
+    def __call__(self, sample: int, times: slice, sites: slice) -> np.ndarray:
+        frames = [part.frames(sample, times, sites) for part in self.parts]
         return np.concatenate(frames, -1)[..., list(self.order)]
 
 
-def _check_compatible(first: Trajectories, other: Trajectories) -> None:
-    _check_variables(first.variables, other.variables, first.source, other.source)
+def _check_compatible(first: FieldData, other: FieldData) -> None:
+    _check_variables(first.inputs, other.inputs, first.source, other.source)
+    _check_variables(first.outputs, other.outputs, first.source, other.source)
     is_dated = first.origin is not None
     if is_dated != (other.origin is not None) or first.time_units != other.time_units:
         problem = f"must be in {first.time_units or 'no units'}, as in {first.source.name}."
@@ -282,14 +244,14 @@ def _check_variables(
         raise DataError(other_source, "variables", problem)
 
 
-def _check_parameters(first: Trajectories | StaticMaps, other: Trajectories | StaticMaps) -> None:
+def _check_parameters(first: FieldData, other: FieldData) -> None:
     if other.parameters.keys() != first.parameters.keys():
         names = ", ".join(first.parameters) or "none"
         problem = f"must be {names}, as in {first.source.name}."
         raise DataError(other.source, "parameters", problem)
 
 
-def _offset(first: Trajectories, other: Trajectories) -> float:
+def _offset(first: FieldData, other: FieldData) -> float:
     """Returns the hours from the time origin of the first file to that of another."""
     if first.origin is None or other.origin is None:
         return 0.0
@@ -302,7 +264,7 @@ def _offset(first: Trajectories, other: Trajectories) -> float:
     return first.origin.hours(other.origin.date)
 
 
-def _overlap(before: Trajectories, after: Trajectories) -> DataError:
+def _overlap(before: FieldData, after: FieldData) -> DataError:
     start, end = after.time_labels([0])[0], before.time_labels([-1])[0]
     problem = (
         f"begins at {start}, but {before.source.name} ends at {end}: times overlap. Files must "
@@ -323,7 +285,7 @@ def _are_same_sites(first: Geometry, second: Geometry) -> bool:
     return bool(np.abs(first.coords - second.coords).max() <= 1e-6 * size)
 
 
-def _check_same_sites(first: Trajectories | StaticMaps, other: Trajectories | StaticMaps) -> None:
+def _check_same_sites(first: FieldData, other: FieldData) -> None:
     if not _are_same_sites(first.geometry(), other.geometry()):
         shape, expected = (_describe_sites(part.geometry()) for part in (other, first))
         problem = f"must be the same as in {first.source.name} ({expected}), got {shape}."

@@ -9,12 +9,11 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData, RowReader
 from gpo.data.inputs import match_sites
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import find_files, open_data, open_static
@@ -60,7 +59,7 @@ class ConstantMask:
 
     is_active: np.ndarray
 
-    def at(self, trajectory: int, times: slice) -> np.ndarray:
+    def at(self, sample: int, times: slice) -> np.ndarray:
         """Returns the active sites as (1, points)."""
         return self.is_active[None]
 
@@ -73,32 +72,32 @@ class ConstantMask:
 class SeriesMask:
     """Active sites that change from frame to frame."""
 
-    series: Trajectories
+    series: FieldData
     sites: np.ndarray
     """Indices of the sites of the data among those of the series."""
     condition: Condition
 
-    def at(self, trajectory: int, times: slice) -> np.ndarray:
+    def at(self, sample: int, times: slice) -> np.ndarray:
         """Returns the active sites of frames as (times, points)."""
-        number = trajectory if self.series.num_trajectories > 1 else 0
+        number = sample if self.series.num_samples > 1 else 0
         return self.condition.holds(self.series.frames(number, times)[:, self.sites, 0])
 
     def ever(self) -> np.ndarray:
         """Returns the sites that are active at some time."""
         is_active = np.zeros(len(self.sites), dtype=bool)
-        for trajectory in range(self.series.num_trajectories):
+        for sample in range(self.series.num_samples):
             for time in range(len(self.series.time)):
-                is_active |= self.at(trajectory, slice(time, time + 1))[0]
+                is_active |= self.at(sample, slice(time, time + 1))[0]
         return is_active
 
 
 def with_mask(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     path: str | Path | Sequence[str | Path],
     options: ReadOptions,
     mask: str | None,
     mask_from: str | None = None,
-) -> Trajectories | StaticMaps:
+) -> FieldData:
     """Returns the data where a condition holds; values elsewhere are missing.
 
     Args:
@@ -112,48 +111,40 @@ def with_mask(
         return data
     condition = Condition.parse(mask)
     if len(data.geometries) > 1:
-        raise DataError(data.source, condition.name, "cannot mask sites that differ by trajectory.")
+        raise DataError(data.source, condition.name, "cannot mask sites that differ by sample.")
     found = _read(data, mask_from or path, replace(options, inputs=()), condition, mask_from)
     geometry = data.geometry()
     is_missing = ~found.ever() | geometry.is_masked
     if is_missing.all():
         raise DataError(data.source, condition.name, f"leaves no site: {mask} holds nowhere.")
     geometries = (geometry.masked(is_missing),)
-    if isinstance(data, StaticMaps):
-        return replace(
-            data, geometries=geometries, fetch=partial(_sample, data, np.where(is_missing, np.nan, 0.0))
-        )  # fmt: skip
     # A mask is not predicted unless it is named.
-    others = [n for n, part in enumerate(data.variables) if part.name != condition.name]
-    kept = others if others and not options.variables else list(range(len(data.variables)))
+    numbers = range(len(data.variables))
+    others = [n for n in numbers if n < data.num_inputs or data.variables[n].name != condition.name]
+    kept = list(numbers) if options.variables or len(others) == data.num_inputs else others
     return replace(
         data, variables=tuple(data.variables[number] for number in kept), geometries=geometries,
         fetch=RowReader(_Frames(data, found, kept)),
     )  # fmt: skip
 
 
-def _sample(data: StaticMaps, missing: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    inputs, outputs = data.sample(number)
-    return inputs + missing[:, None], outputs + missing[:, None]
-
-
 @dataclass(frozen=True)
 class _Frames:
     """Reads frames, missing where the mask is not active."""
 
-    data: Trajectories
+    data: FieldData
     mask: ConstantMask | SeriesMask
     kept: list[int]
     """Indices of the variables."""
 
-    def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
-        values = self.data.frames(trajectory, times, sites)[..., self.kept]
-        is_active = self.mask.at(trajectory, times)[:, sites, None]
+    def __call__(self, sample: int, times: slice, sites: slice) -> np.ndarray:
+        values = self.data.frames(sample, times, sites)[..., self.kept]
+        is_active = self.mask.at(sample, times)[:, sites, None]
         return np.where(is_active, values, np.array(np.nan, np.result_type(values, np.float32)))
 
 
 def _read(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     path: str | Path | Sequence[str | Path],
     options: ReadOptions,
     condition: Condition,
@@ -171,16 +162,14 @@ def _read(
         series = open_data(path, replace(options, variables=(name,), extra_inputs=()))
     except DataError as error:
         raise DataError(source, name, f"cannot be a mask: {error.problem}") from error
-    if not isinstance(series, Trajectories):
-        raise DataError(source, name, "cannot be a mask: it is part of a static map.")
+    if len(series.variables) > 1:
+        raise DataError(source, name, "cannot be a mask: it is not a single field.")
     sites = match_sites(source, name, series.geometry(), data.geometry())
     found = SeriesMask(series, sites, condition)
-    if len(series.time) == 1 and series.num_trajectories == 1:
+    if len(series.time) == 1 and series.num_samples == 1:
         return ConstantMask(found.ever())
-    if isinstance(data, StaticMaps):
-        raise DataError(source, name, "changes in time, and static maps have no time.")
-    if series.num_trajectories not in (1, data.num_trajectories):
-        problem = f"must be one series or {data.num_trajectories}, one per trajectory."
+    if series.num_samples not in (1, data.num_samples):
+        problem = f"must be one series or {data.num_samples}, one per sample."
         raise DataError(source, name, problem)
     if _hours(series) != _hours(data):
         problem = "must have the times of the data, or none: cut or interpolate it to them."
@@ -188,7 +177,7 @@ def _read(
     return found
 
 
-def _hours(data: Trajectories) -> list[float]:
+def _hours(data: FieldData) -> list[float]:
     """Returns times that can be compared between files."""
     start = 0.0 if data.origin is None else data.origin.hours("1970-01-01")
     return [round(float(time) - start, 6) for time in data.time]

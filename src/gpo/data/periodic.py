@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
 from gpo.data.summary import spaced_frames
 
@@ -15,9 +15,7 @@ SEAM = 2.0
 """Maximum ratio of a step across the ends to a typical step for a smooth transition."""
 
 
-def make_axes_periodic(
-    data: Trajectories | StaticMaps, names: Sequence[str]
-) -> Trajectories | StaticMaps:
+def make_axes_periodic(data: FieldData, names: Sequence[str]) -> FieldData:
     """Returns the data with the named grid axes made periodic.
 
     The period is the length of the axis if its last site repeats the first one, otherwise one
@@ -41,7 +39,7 @@ def make_axes_periodic(
     return replace(data, geometries=geometries)
 
 
-def looks_periodic(data: Trajectories | StaticMaps) -> list[str]:
+def looks_periodic(data: FieldData) -> list[str]:
     """Returns the non-periodic, evenly spaced axes across whose ends the fields are smooth."""
     geometry = data.geometry()
     if geometry.domain.is_sphere or not geometry.axes or geometry.is_masked.any():
@@ -66,7 +64,7 @@ def looks_periodic(data: Trajectories | StaticMaps) -> list[str]:
     return result
 
 
-def _lines(data: Trajectories | StaticMaps) -> list[np.ndarray]:
+def _lines(data: FieldData) -> list[np.ndarray]:
     """Returns some standardised frames for each axis, moved to the front."""
     geometry = data.geometry()
     frames = [*spaced_frames(data, MAX_FRAMES)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.summary import spaced_frames
 
@@ -23,7 +23,7 @@ MIN_ODD_FRACTION = 0.1
 """Fraction of values that use the last bit, above which they are rounded to single precision."""
 
 
-def precision_notes(data: Trajectories | StaticMaps) -> list[str]:
+def precision_notes(data: FieldData) -> list[str]:
     """Returns a note for each variable, and for coordinates, that the file rounds coarsely."""
     parts = _finite_values(data)
     notes = [note for variable, values in parts if (note := _value_note(variable.name, values))]
@@ -31,12 +31,10 @@ def precision_notes(data: Trajectories | StaticMaps) -> list[str]:
     return [*notes, note] if note else notes
 
 
-def _finite_values(data: Trajectories | StaticMaps) -> Iterator[tuple[Variable, np.ndarray]]:
+def _finite_values(data: FieldData) -> Iterator[tuple[Variable, np.ndarray]]:
     """Yields finite values of each variable from some frames or samples."""
-    is_static = isinstance(data, StaticMaps)
-    variables = (*data.inputs, *data.outputs) if is_static else data.variables
     rows = [_thinned(frame) for frame in spaced_frames(data, NUM_FRAMES)]
-    for column, variable in enumerate(variables):
+    for column, variable in enumerate(data.variables):
         values = np.concatenate([row[:, column] for row in rows])
         yield variable, values[np.isfinite(values)]
 

@@ -1,51 +1,52 @@
 """Training, validation and test splits without leakage.
 
 A time slice has `history` input frames, `lead` steps apart, and a target frame `lead` steps after
-the last input, so forecasts can be rolled out autoregressively. All time slices of a trajectory
-belong to the same split. A single series is split in time, with gaps of (history + 1) * lead frames
-between the splits, so that no frame occurs in two splits.
+the last input, so forecasts can be rolled out autoregressively. The time slice of a static map is
+its only frame, with a lead of 0. All time slices of a sample belong to the same split. A single
+series is split in time, with gaps of (history + 1) * lead frames between the splits, so that no
+frame occurs in two splits.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.steps import even_steps, format_step
 
-Example = TypeVar("Example")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """An example: frames `first` to `last` of a trajectory are inputs, `target` is predicted."""
+    """An example: frames `first` to `last` of a sample are inputs, `target` is predicted."""
 
-    trajectory: int
+    sample: int
     first: int
     last: int
     target: int
 
     @property
     def lead(self) -> int:
-        """Steps from the last input frame to the target."""
+        """Steps from the last input frame to the target; 0 for a static map."""
         return self.target - self.last
 
     @property
     def inputs(self) -> range:
         """Indices of the input frames."""
-        return range(self.first, self.last + 1, self.lead)
+        return range(self.first, self.last + 1, max(self.lead, 1))
 
 
 @dataclass(frozen=True, repr=False)
-class Split(Generic[Example]):
+class Split:
     """Examples for training, validation and testing."""
 
-    training: tuple[Example, ...]
-    validation: tuple[Example, ...]
-    test: tuple[Example, ...]
+    training: tuple[TimeSlice, ...]
+    validation: tuple[TimeSlice, ...]
+    test: tuple[TimeSlice, ...]
     kind: str
     """How the data are split: by trajectory, time, date, file or sample."""
 
@@ -54,39 +55,34 @@ class Split(Generic[Example]):
         return f"Split({sizes} examples to train / validate / test, by {self.kind})"
 
 
-def trajectory_of(example: TimeSlice | int) -> int:
-    """Returns the trajectory of a time slice, or the sample index of a static map."""
-    return example.trajectory if isinstance(example, TimeSlice) else example
-
-
 def used_frames(time_slices: Sequence[TimeSlice]) -> dict[int, list[int]]:
-    """Returns the distinct input and target frames of time slices, by trajectory."""
+    """Returns the distinct input and target frames of time slices, by sample."""
     used: dict[int, set[int]] = {}
     for time_slice in time_slices:
         frames = (*time_slice.inputs, time_slice.target)
-        used.setdefault(time_slice.trajectory, set()).update(frames)
-    return {trajectory: sorted(frames) for trajectory, frames in used.items()}
+        used.setdefault(time_slice.sample, set()).update(frames)
+    return {sample: sorted(frames) for sample, frames in used.items()}
 
 
-def evenly(examples: Sequence[Example], most: int) -> list[Example]:
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
     """Returns at most `most` evenly spaced items, including the first and the last."""
-    indices = np.unique(np.linspace(0, len(examples) - 1, most).round().astype(int))
-    return [examples[index] for index in indices.tolist()]
+    indices = np.unique(np.linspace(0, len(items) - 1, most).round().astype(int))
+    return [items[index] for index in indices.tolist()]
 
 
 def split_time_slices(
-    data: Trajectories,
+    data: FieldData,
     *,
     history: int = 1,
     lead: int = 1,
     fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
-) -> Split[TimeSlice]:
-    """Splits time slices by trajectory if there are at least three, otherwise by time.
+) -> Split:
+    """Splits time slices by sample if there are at least three, otherwise by time.
 
     Args:
-        data: The time series.
-        history: Number of input frames, `lead` steps apart.
-        lead: Steps from the last input frame to the target.
+        data: The data set.
+        history: Number of input frames, `lead` steps apart; 1 for static maps.
+        lead: Steps from the last input frame to the target; 0 for static maps.
         fractions: Fractions of training, validation and test, which sum to one.
     """
     if history < 1 or lead < 1:
@@ -94,23 +90,29 @@ def split_time_slices(
             f"`history` and `lead` must be at least 1, got history={history}, lead={lead}."
         )
     _check_fractions(fractions)
-    frames, trajectories = range(len(data.time)), range(data.num_trajectories)
-    if data.num_trajectories >= 3:
-        parts = split_range(data.num_trajectories, fractions)
-        return _split(data, [(part, frames) for part in parts], history, lead, "trajectory")
+    frames, samples = range(len(data.time)), range(data.num_samples)
+    if not data.has_time:
+        history, lead = 1, 0
+    if data.num_samples >= 3:
+        parts = split_range(data.num_samples, fractions)
+        kind = "trajectory" if lead else "sample"
+        return _split(data, [(part, frames) for part in parts], history, lead, kind)
+    if not lead:
+        problem = "must have at least 3 samples, one for each split, got"
+        raise ValueError(f"`data` {problem} {data.num_samples}.")
     gap = (history + 1) * lead
     usable = len(data.time) - 2 * gap
     if usable < 3:
         raise _too_short(data, history, lead)
     parts = enumerate(split_range(usable, fractions))
     shifted = [range(part.start + n * gap, part.stop + n * gap) for n, part in parts]
-    return _split(data, [(trajectories, part) for part in shifted], history, lead, "time")
+    return _split(data, [(samples, part) for part in shifted], history, lead, "time")
 
 
-def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[TimeSlice, ...]:
-    """Returns all time slices of a series that do not cross a gap in time."""
+def all_time_slices(data: FieldData, *, history: int, lead: int) -> tuple[TimeSlice, ...]:
+    """Returns all time slices that do not cross a gap in time; the lead of static maps is 0."""
     is_even, frames = even_steps(data.time, data.origin), range(len(data.time))
-    result = _time_slices(range(data.num_trajectories), frames, is_even, history, lead)
+    result = _time_slices(range(data.num_samples), frames, is_even, history, lead)
     if not result:
         raise ValueError(
             f"{data.source} must have more than {history * lead} consecutive frames for "
@@ -120,14 +122,14 @@ def all_time_slices(data: Trajectories, *, history: int, lead: int) -> tuple[Tim
 
 
 def split_by_date(
-    data: Trajectories,
+    data: FieldData,
     validation_from: str | None,
     test_from: str,
     *,
     history: int = 1,
     lead: int = 1,
-) -> Split[TimeSlice]:
-    """Splits all trajectories at two times, with (history + 1) * lead unused frames before each.
+) -> Split:
+    """Splits all samples at two times, with (history + 1) * lead unused frames before each.
 
     Args:
         data: The time series.
@@ -145,9 +147,7 @@ def split_by_date(
     return _split_at(data, validation, test, history, lead, "date")
 
 
-def split_by_file(
-    data: Trajectories, count: int, *, history: int = 1, lead: int = 1
-) -> Split[TimeSlice]:
+def split_by_file(data: FieldData, count: int, *, history: int = 1, lead: int = 1) -> Split:
     """Splits by file: the last files are for testing, as many before them for validation.
 
     Args:
@@ -165,15 +165,15 @@ def split_by_file(
     validation, test = data.files.starts[-2 * count], data.files.starts[-count]
     if data.files.kind == "series":
         return _split_at(data, validation, test, history, lead, "file")
-    frames, ends = range(len(data.time)), (0, validation, test, data.num_trajectories)
+    frames, ends = range(len(data.time)), (0, validation, test, data.num_samples)
     parts = [(range(*pair), frames) for pair in pairwise(ends)]
     return _split(data, parts, history, lead, "file")
 
 
 def _split(
-    data: Trajectories, parts: Sequence[tuple[range, range]], history: int, lead: int, kind: str
-) -> Split[TimeSlice]:
-    """Splits by ranges of trajectories and frames for training, validation and test."""
+    data: FieldData, parts: Sequence[tuple[range, range]], history: int, lead: int, kind: str
+) -> Split:
+    """Splits by ranges of samples and frames for training, validation and test."""
     is_even = even_steps(data.time, data.origin)
     training, validation, test = (_time_slices(*part, is_even, history, lead) for part in parts)
     if not (training and validation and test):
@@ -182,13 +182,13 @@ def _split(
 
 
 def _split_at(
-    data: Trajectories, validation: int, test: int, history: int, lead: int, kind: str
-) -> Split[TimeSlice]:
+    data: FieldData, validation: int, test: int, history: int, lead: int, kind: str
+) -> Split:
     """Splits at the first validation frame and the first test frame."""
     is_even, gap = even_steps(data.time, data.origin), (history + 1) * lead
-    trajectories = range(data.num_trajectories)
+    samples = range(data.num_samples)
     ranges = (range(validation - gap), range(validation, test - gap), range(test, len(data.time)))
-    parts = [_time_slices(trajectories, frames, is_even, history, lead) for frames in ranges]
+    parts = [_time_slices(samples, frames, is_even, history, lead) for frames in ranges]
     for name, part in zip(("training", "validation", "test"), parts, strict=True):
         if not part:
             raise ValueError(
@@ -199,7 +199,7 @@ def _split_at(
     return Split(parts[0], parts[1], parts[2], kind)
 
 
-def _first_frame(data: Trajectories, name: str, text: str) -> int:
+def _first_frame(data: FieldData, name: str, text: str) -> int:
     """Returns the index of the first frame at or after a date or time."""
     try:
         time = data.time_of(text)
@@ -217,19 +217,6 @@ def _first_frame(data: Trajectories, name: str, text: str) -> int:
     return frame
 
 
-def split_samples(
-    data: StaticMaps, *, fractions: tuple[float, float, float] = (0.8, 0.1, 0.1)
-) -> Split[int]:
-    """Returns the sample indices of all splits, in the order of the file."""
-    _check_fractions(fractions)
-    if data.num_samples < 3:
-        raise ValueError(
-            f"`data` must have at least 3 samples, one for each split, got {data.num_samples}."
-        )
-    training, validation, test = (tuple(part) for part in split_range(data.num_samples, fractions))
-    return Split(training, validation, test, "sample")
-
-
 def split_range(count: int, fractions: tuple[float, float, float]) -> list[range]:
     """Splits `range(count)` into three consecutive ranges of these fractions, none empty."""
     test = max(1, round(count * fractions[2]))
@@ -244,21 +231,21 @@ def _check_fractions(fractions: tuple[float, float, float]) -> None:
 
 
 def _time_slices(
-    trajectories: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
+    samples: Sequence[int], frames: range, is_even: np.ndarray, history: int, lead: int
 ) -> tuple[TimeSlice, ...]:
     """Returns all time slices inside `frames` that do not cross a gap in time."""
     span = history * lead
     starts = [s for s in range(frames.start, frames.stop - span) if is_even[s : s + span].all()]
     return tuple(
-        TimeSlice(trajectory, start, start + span - lead, start + span)
-        for trajectory in trajectories
+        TimeSlice(sample, start, start + span - lead, start + span)
+        for sample in samples
         for start in starts
     )
 
 
-def _too_short(data: Trajectories, history: int, lead: int) -> ValueError:
+def _too_short(data: FieldData, history: int, lead: int) -> ValueError:
     is_even = even_steps(data.time, data.origin)
-    got = f"{len(data.time)} frames of {data.num_trajectories} trajectories"
+    got = f"{len(data.time)} frames of {data.num_samples} trajectories"
     help_ = "Choose a shorter history or lead."
     if not is_even.all():
         step = format_step(data.time_step, data.time_units)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 
 NUM_INSPECTED = 8
 """Number of evenly spaced frames of large data whose values are inspected."""
@@ -25,7 +25,7 @@ MAX_VALUES = 20_000_000
 
 @dataclass(frozen=True)
 class Range:
-    """Statistics of one variable over the frames or samples that were read."""
+    """Statistics of one variable over the frames that were read."""
 
     name: str
     units: str
@@ -42,21 +42,17 @@ class Summary:
 
     ranges: tuple[Range, ...]
     coverage: str
-    """Number of frames or samples that were read, and of all."""
+    """Number of frames that were read, and of all; a static map is a frame."""
 
 
-def summarise(data: Trajectories | StaticMaps, most: int | None = MAX_VALUES) -> Summary:
+def summarise(data: FieldData, most: int | None = MAX_VALUES) -> Summary:
     """Returns ranges over the whole data set, or over evenly spaced frames if it is large.
 
     Args:
         data: The data set.
         most: Number of values above which it is large (None: it never is).
     """
-    if isinstance(data, StaticMaps):
-        variables, count, unit = (*data.inputs, *data.outputs), data.num_samples, "samples"
-    else:
-        count, unit = data.num_trajectories * len(data.time), "frames"
-        variables = data.variables
+    variables, count = data.variables, data.num_samples * len(data.time)
     size = count * data.geometry().num_points * len(variables)
     stride = 1 if most is None else max(1, -(-size // most))
     statistics = [_Statistics() for _ in variables]
@@ -65,25 +61,21 @@ def summarise(data: Trajectories | StaticMaps, most: int | None = MAX_VALUES) ->
             part.add(values[..., channel])
     pairs = zip(statistics, variables, strict=True)
     ranges = tuple(part.range(variable.name, variable.units) for part, variable in pairs)
-    return Summary(ranges, f"{-(-count // stride)} of {count} {unit}")
+    return Summary(ranges, f"{-(-count // stride)} of {count} frames")
 
 
-def _values(data: Trajectories | StaticMaps, stride: int) -> Iterator[np.ndarray]:
-    """Yields the values of every n-th sample, or of every n-th frame of all trajectories."""
-    if isinstance(data, StaticMaps):
-        for sample in range(0, data.num_samples, stride):
-            yield np.concatenate(data.sample(sample), axis=-1)
-        return
-    for trajectory in range(data.num_trajectories):
-        first = (-trajectory * len(data.time)) % stride
+def _values(data: FieldData, stride: int) -> Iterator[np.ndarray]:
+    """Yields the values of every n-th frame of all samples, in portions."""
+    for sample in range(data.num_samples):
+        first = (-sample * len(data.time)) % stride
         numbers = range(first, len(data.time), stride)
-        size = data.geometry(trajectory).num_points * len(data.variables)
+        size = data.geometry(sample).num_points * len(data.variables)
         portion = stride * max(1, MAX_VALUES // size)
         for start in numbers[:: portion // stride]:
-            yield data.frames(trajectory, slice(start, start + portion, stride))
+            yield data.frames(sample, slice(start, start + portion, stride))
 
 
-def value_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) -> list[str]:
+def value_notes(data: FieldData, bounded: Sequence[str] = ()) -> list[str]:
     """Returns notes on values that a model would learn as they are, but that mean something else.
 
     They are codes of missing values, such as -9999, sites at one position with different values, and
@@ -93,11 +85,9 @@ def value_notes(data: Trajectories | StaticMaps, bounded: Sequence[str] = ()) ->
         data: The data set.
         bounded: Names of outputs that are bounded already.
     """
-    is_map = isinstance(data, StaticMaps)
-    variables = (*data.inputs, *data.outputs) if is_map else data.variables
-    outputs = {variable.name for variable in (data.outputs if is_map else variables)}
+    outputs = {variable.name for variable in data.outputs}
     frames, notes = list(_inspected_frames(data)), list[str]()
-    for column, variable in enumerate(variables):
+    for column, variable in enumerate(data.variables):
         values = np.concatenate([frame[:, column] for frame in frames]).astype(np.float64)
         values = values[np.isfinite(values)]
         notes += _code_note(variable.name, values)
@@ -120,7 +110,7 @@ def _code_note(name: str, values: np.ndarray) -> list[str]:
     return []
 
 
-def _position_note(data: Trajectories | StaticMaps, frames: Sequence[np.ndarray]) -> list[str]:
+def _position_note(data: FieldData, frames: Sequence[np.ndarray]) -> list[str]:
     """Returns a note on unstructured points that share a position, but not their values."""
     if len(data.geometries) > 1 or data.geometry().grid_shape:
         return []
@@ -145,25 +135,20 @@ def _position_note(data: Trajectories | StaticMaps, frames: Sequence[np.ndarray]
     ]
 
 
-def _inspected_frames(data: Trajectories | StaticMaps) -> Iterator[np.ndarray]:
-    """Yields samples, or frames of the first trajectory: all of small data, else some."""
-    count = data.num_samples if isinstance(data, StaticMaps) else len(data.time)
+def _inspected_frames(data: FieldData) -> Iterator[np.ndarray]:
+    """Yields all frames of small data, else some."""
+    count = data.num_samples * len(data.time)
     is_small = count * data.geometry().num_points <= MAX_INSPECTED
-    if is_small and not isinstance(data, StaticMaps):
-        yield from data.frames(0)
-    else:
-        yield from spaced_frames(data, count if is_small else NUM_INSPECTED)
+    yield from spaced_frames(data, count if is_small else NUM_INSPECTED)
 
 
-def spaced_frames(data: Trajectories | StaticMaps, most: int) -> Iterator[np.ndarray]:
-    """Yields evenly spaced samples, or frames of the first trajectory, as (points, variables)."""
-    is_static = isinstance(data, StaticMaps)
-    count = data.num_samples if is_static else len(data.time)
+def spaced_frames(data: FieldData, most: int) -> Iterator[np.ndarray]:
+    """Yields evenly spaced frames of all samples, as (points, variables)."""
+    num_times = len(data.time)
+    count = data.num_samples * num_times
     for index in np.unique(np.linspace(0, count - 1, most).astype(int)).tolist():
-        if is_static:
-            yield np.concatenate(data.sample(index), -1)
-        else:
-            yield data.frames(0, slice(index, index + 1))[0]
+        sample, frame = divmod(index, num_times)
+        yield data.frames(sample, slice(frame, frame + 1))[0]
 
 
 class _Statistics:

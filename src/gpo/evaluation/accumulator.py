@@ -9,28 +9,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.evaluation.diagnosis import SplitDiagnostics
-from gpo.evaluation.references import Reference, is_reconstruction
 from gpo.evaluation.registry import METRICS
 from gpo.evaluation.verdict import Comparison, compare, series_of
-from gpo.forecast.examples import Example, collate, make_examples
-from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.blend import MODEL
+from gpo.forecast.examples import Example, TimeSliceExamples, collate
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import AbstractReference
+from gpo.forecast.task import Task
 from gpo.numerics.norms import anomaly_scores, channel_errors, normalised_weights
 
 MAX_SPECTRA = 128
 """Maximum number of one-step predictions whose spectra are averaged."""
 MAX_KEPT_VALUES = 2**26
 """Maximum number of values of these predictions in memory; the first prediction is always kept."""
+BLEND = "blend"
+"""Name of the forecast that is written: the combination of the model and references."""
+OWN = (MODEL, BLEND)
+"""Forecasts that are compared with references."""
 MAX_SITES = 2**18
 """Maximum number of sites, over all examples, that are predicted at a time."""
 
 
 def accumulate_scores(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     samples: Sequence[Any],
-    references: Mapping[str, Reference],
+    references: Mapping[str, AbstractReference],
     batch_size: int,
     track: Callable[[Sequence[int]], Iterable[int]],
 ) -> "ScoreAccumulator":
@@ -45,8 +51,8 @@ def accumulate_scores(
         track: Shows progress over the batches.
     """
     scores = ScoreAccumulator(forecaster.task)
-    reconstructs = is_reconstruction(forecaster, data)
-    examples = make_examples(data, samples, reconstructs=reconstructs)
+    reconstructs = forecaster.task.lead == 0
+    examples = TimeSliceExamples(data, samples, reconstructs=reconstructs)
     batch_size = max(1, min(batch_size, MAX_SITES // data.geometry().num_points))
     for start in track(range(0, len(samples), batch_size)):
         numbers = range(start, min(start + batch_size, len(samples)))
@@ -56,8 +62,15 @@ def accumulate_scores(
             continue
         batch, scored = collate([example for example, _ in pairs]), [pair[1] for pair in pairs]
         scores.samples += scored
-        predictions = {"model": forecaster(batch.frames, batch.coords, weights=batch.site_weights)}
-        predictions |= {name: part.predict(batch, scored) for name, part in references.items()}
+        options = {"weights": batch.site_weights, "seasons": batch.seasons}
+        predictions = {MODEL: forecaster.alone(batch.frames, batch.coords, **options)}
+        contribution = forecaster.contribution(batch.frames, batch.coords, **options)
+        if contribution is not None:
+            predictions[BLEND] = contribution.added_to(predictions[MODEL])
+        predictions |= {
+            name: reference(batch.frames, batch.coords, **options)
+            for name, reference in references.items()
+        }
         usual = predictions.get("climatology", forecaster.output_mean)
         for name, prediction in predictions.items():
             scores.add(name, prediction, batch, usual)
@@ -68,7 +81,8 @@ def accumulate_scores(
 class ScoreAccumulator:
     """Errors of all examples of a split, and some of the fields for their spectra.
 
-    Dictionaries have an entry for each forecast: `"model"`, and the name of each reference.
+    Dictionaries have an entry for each forecast: `"model"`, `"blend"` where there is one, and the name
+    of each reference.
     """
 
     task: Task
@@ -88,6 +102,11 @@ class ScoreAccumulator:
     """Mean and root mean square of the truth, two by examples by variables, for each batch."""
     fields: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     """Truth and prediction of the first examples, points by variables."""
+
+    @property
+    def written(self) -> str:
+        """Name of the forecast that is written."""
+        return BLEND if self.task.blend.forecasts else MODEL
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -122,7 +141,7 @@ class ScoreAccumulator:
         norms = channel_errors(torch.zeros_like(batch.target), batch.target, batch.weights)
         relative = torch.where(errors > 0, errors / norms, 0.0)
         self.relative_rows.setdefault(forecast, []).append(relative.numpy())
-        if forecast == "model":
+        if forecast == self.written:
             weights = normalised_weights(batch.weights, batch.target)[..., None]
             active = torch.where(weights > 0, batch.target, 0.0)
             self.moments.append(torch.stack([(weights * active).sum(1), norms]).numpy())
@@ -133,7 +152,7 @@ class ScoreAccumulator:
     @property
     def num_nonfinite(self) -> int:
         """Number of examples whose prediction is not finite."""
-        return int((~np.isfinite(np.concatenate(self.rmse_rows["model"]))).any(-1).sum())
+        return int((~np.isfinite(np.concatenate(self.rmse_rows[self.written]))).any(-1).sum())
 
     def check_references(self, source: Path) -> None:
         """Raises a `DataError` where the error of a reference is not finite.
@@ -141,7 +160,7 @@ class ScoreAccumulator:
         Only RMSE is checked: relative metrics may be infinite where a field is zero or constant.
         """
         for name, sums in self.sums.items():
-            if name != "model" and not np.isfinite(sums["rmse"]):
+            if name not in OWN and not np.isfinite(sums["rmse"]):
                 problem = f"are too large or too small: the scores of {name} are not finite. Change"
                 raise DataError(source, "values", f"{problem} the units of the data.")
 
@@ -179,14 +198,19 @@ class ScoreAccumulator:
                 for forecast in rmse
             }
             for forecast in rmse:
-                if forecast != "model" and rmse[forecast][name] > 0:
-                    skill = 1 - rmse["model"][name] / rmse[forecast][name]
-                    scores[name]["model"][f"skill_{forecast}"] = skill
+                for own in OWN:
+                    if own in rmse and forecast not in OWN and rmse[forecast][name] > 0:
+                        skill = 1 - rmse[own][name] / rmse[forecast][name]
+                        scores[name][own][f"skill_{forecast}"] = skill
         return scores
 
-    def comparisons(self) -> dict[str, Comparison]:
-        """Returns the comparison with each reference; empty where a prediction is not finite."""
-        return self._compared(self._scaled_errors())
+    def comparisons(self, own: str = "") -> dict[str, Comparison]:
+        """Returns the comparison with each reference; empty where a prediction is not finite.
+
+        Args:
+            own: `"model"` for the model alone; by default the forecast that is written is compared.
+        """
+        return self._compared(self._scaled_errors(), own)
 
     def comparisons_by_variable(self) -> dict[str, dict[str, Comparison]]:
         """Returns the comparisons of each variable alone; empty for a single variable."""
@@ -205,11 +229,12 @@ class ScoreAccumulator:
             for forecast, rows in self.rmse_rows.items()
         }
 
-    def _compared(self, errors: dict[str, np.ndarray]) -> dict[str, Comparison]:
-        if self.num_nonfinite:
+    def _compared(self, errors: dict[str, np.ndarray], own: str = "") -> dict[str, Comparison]:
+        compared, series = errors[own or self.written], series_of(self.samples)
+        if self.num_nonfinite or not np.isfinite(compared).all():
             return {}
-        model, series = errors.pop("model"), series_of(self.samples)
-        return {name: compare(model, reference, series) for name, reference in errors.items()}
+        references = {name: rows for name, rows in errors.items() if name not in OWN}
+        return {name: compare(compared, rows, series) for name, rows in references.items()}
 
     def diagnostics(self) -> SplitDiagnostics:
         """Returns statistics that may explain how the model compares with its references."""

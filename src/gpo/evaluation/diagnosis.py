@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpo.data.dataset import Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.verdict import MIN_BLOCKS, Comparison
 
@@ -119,14 +119,14 @@ def explain(
     return f"Why the model does not beat {reference} on {' and '.join(not_beaten)} data: {text}."
 
 
-def change_correlation(data: Trajectories, time_slices: Sequence[TimeSlice]) -> float | None:
+def change_correlation(data: FieldData, time_slices: Sequence[TimeSlice]) -> float | None:
     """Returns the correlation of successive changes; None where there are none."""
     products, squares = 0.0, np.zeros(2)
     usable = [part for part in time_slices if part.last >= part.lead]
     for part in evenly(usable, MAX_CORRELATED_EXAMPLES) if usable else ():
         times = slice(part.last - part.lead, part.target + 1, part.lead)
-        weights = data.geometry(part.trajectory).weights[:, None]
-        changes = np.diff(data.frames(part.trajectory, times).astype(np.float64), axis=0)
+        weights = data.geometry(part.sample).weights[:, None]
+        changes = np.diff(data.frames(part.sample, times).astype(np.float64), axis=0)
         # All variables have the same influence, whatever their units.
         scale = np.sqrt(np.nanmean(np.square(changes), axis=(0, 1)))
         before, after = np.nan_to_num(changes / np.where(scale > 0, scale, 1.0))

@@ -7,7 +7,6 @@ of the layers do not need the model.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gpo.atomic_files import atomic_file, file_problem
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.evaluation.references import is_reconstruction
-from gpo.forecast.examples import Example, make_examples
+from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.limits import size_problem
 from gpo.settings_files import CheckpointError
@@ -42,7 +41,9 @@ class ReportExample:
     def of(cls, forecaster: Forecaster, example: Example) -> "ReportExample":
         """Returns prediction and activations of the first sample of an example."""
         coords, weights = example.coords, example.site_weights
-        predicted = forecaster(example.frames, coords, weights=weights)[0].numpy()
+        predicted = forecaster(example.frames, coords, weights=weights, seasons=example.seasons)[
+            0
+        ].numpy()
         empty = np.zeros((0, len(predicted)), dtype=np.float32)
         operator = forecaster.model.operator
         if operator is None or forecaster.reconstructs:
@@ -83,12 +84,10 @@ class ReportExample:
             ) from error
 
 
-def last_example(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, samples: Sequence[Any]
-) -> Example:
+def last_example(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]) -> Example:
     """Returns the last example of a split."""
-    reconstructs = is_reconstruction(forecaster, data)
-    return make_examples(data, samples[-1:], reconstructs=reconstructs)[0]
+    reconstructs = forecaster.task.lead == 0
+    return TimeSliceExamples(data, samples[-1:], reconstructs=reconstructs)[0]
 
 
 def _most_local(windows: Float[Tensor, "heads points modes"]) -> Float[Tensor, " points"]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import UPWARDS, Geometry
 from gpo.data.units import canonical, conversion
 from gpo.evaluation.derivatives import LocalFits
@@ -98,10 +98,9 @@ class FlowVariables:
     """Names of the components along x, y, z, or eastward and northward; identified if empty."""
 
     @classmethod
-    def of(cls, data: Trajectories | StaticMaps, velocity: Sequence[str] = ()) -> "FlowVariables":
+    def of(cls, data: FieldData, velocity: Sequence[str] = ()) -> "FlowVariables":
         """Returns the input variables of data, with the names of the velocity if they are known."""
-        inputs = data.inputs if isinstance(data, StaticMaps) else data.variables
-        return cls(tuple(inputs), tuple(velocity))
+        return cls(data.inputs, tuple(velocity))
 
     @classmethod
     def named(cls, names: Sequence[str]) -> "FlowVariables":

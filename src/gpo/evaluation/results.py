@@ -30,8 +30,9 @@ VALIDATION_CAVEAT = "The best epoch and the settings were chosen on validation d
 class Results:
     """All numbers of an evaluation. Errors are in the units of the data.
 
-    A forecast is `"model"` or the name of a reference: persistence, trend or climatology for time series,
-    the training mean for static maps, or any other that is registered.
+    A forecast is `"blend"`, what `gpo predict` writes, where the model is combined with references;
+    `"model"`, the model alone; or the name of a registered reference. Verdicts and comparisons are those
+    of the blend, where there is one.
     """
 
     num_examples: int
@@ -45,6 +46,10 @@ class Results:
     comparisons: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By reference: `ratio` of the model's error to that of the reference, both in standard deviations
     of the training data, its 95 % `interval`, and the `outcome`: better, worse, tied or unproven."""
+    comparisons_alone: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The same for the model alone, where forecasts are a blend."""
+    blend: str = ""
+    """What forecasts are made of, in one sentence; empty for the model alone."""
     validation: dict[str, Any] = field(default_factory=dict)
     """`num_examples`, `comparisons` and `verdict` on validation data, which are optimistic, because the
     best epoch and the settings were chosen there. Empty for other data and for one step only."""
@@ -78,6 +83,11 @@ class Results:
     """Name and number of parameters of the model."""
     scope: Scope = "all"
 
+    @property
+    def written(self) -> str:
+        """Name of the forecast that is written."""
+        return "blend" if "blend" in self.one_step else "model"
+
     def save(self, folder: Path) -> None:
         """Writes `results.csv`, one number per line, and then `results.json`, which marks completion."""
         table = io.StringIO()
@@ -92,9 +102,11 @@ class Results:
         for part in ("one_step", "per_variable", "resolution"):
             for name, scores in getattr(self, part).items():
                 yield from ((part, name, key, value) for key, value in scores.items())
-        yield "verdict", "model", "sentence", self.verdict
+        yield "verdict", self.written, "sentence", self.verdict
+        if self.blend:
+            yield "blend", "blend", "sentence", self.blend
         if self.validation:
-            yield "verdict on validation data", "model", "sentence", self.validation["verdict"]
+            yield "verdict on validation data", self.written, "sentence", self.validation["verdict"]
         yield from (("reason", name, "sentence", reason) for name, reason in self.reasons.items())
         for variable, scores in self.variables.items():
             for name, numbers in scores.items():
@@ -102,7 +114,9 @@ class Results:
                 yield from ((part, name, key, value) for key, value in numbers.items())
         for name, errors in self.rollout.items():
             yield from (("rollout", name, step, error) for step, error in enumerate(errors, 1))
-        yield from (("diverged_at", "model", n, step) for n, step in enumerate(self.diverged_at))
+        yield from (
+            ("diverged_at", self.written, n, step) for n, step in enumerate(self.diverged_at)
+        )
         for name, error in self.between_sites.items():
             yield "between_sites", name, "relative_l2", error
         for variable, parts in self.spectrum.items():
@@ -116,7 +130,11 @@ class Results:
 
     def comparison_rows(self) -> dict[str, dict[str, float | str]]:
         """Returns ratio, interval and outcome for each split and reference."""
-        splits = {"test": self.comparisons, "validation": self.validation.get("comparisons", {})}
+        splits = {
+            "test": self.comparisons,
+            "test, model alone": self.comparisons_alone,
+            "validation": self.validation.get("comparisons", {}),
+        }
         rows: dict[str, dict[str, float | str]] = {}
         for split, comparisons in splits.items():
             for reference, entry in comparisons.items():

@@ -7,19 +7,22 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
 from gpo.data.splits import Split, evenly
-from gpo.evaluation.accumulator import ScoreAccumulator, accumulate_scores
+from gpo.evaluation.accumulator import MODEL, OWN, ScoreAccumulator, accumulate_scores
 from gpo.evaluation.diagnosis import TrainingCurve, change_correlation, explain
-from gpo.evaluation.references import ReferenceInputs, build_references, is_reconstruction
 from gpo.evaluation.results import Results, Scope
 from gpo.evaluation.rollout import Rollouts, make_rollouts
 from gpo.evaluation.spectrum import VORTICITIES, NoSpectrumError, spectra, spectral_errors
 from gpo.evaluation.transfer import between_sites, resolution_transfer
 from gpo.evaluation.verdict import Comparison, last_good_step, verdict
+from gpo.forecast.blend import sentence
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import fit_references
 
+LOSS = 1.02
+"""Ratio of errors from which on rollouts are called worse than those of a reference."""
 MIN_TRAINING_EXAMPLES = 16
 """Minimum number of training examples that are scored where the model does not beat a reference."""
 
@@ -27,15 +30,15 @@ MIN_TRAINING_EXAMPLES = 16
 @torch.no_grad()
 def evaluate(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
-    split: Split[Any],
+    data: FieldData,
+    split: Split,
     *,
     num_steps: int = 20,
     batch_size: int = 8,
-    finer: Trajectories | StaticMaps | None = None,
+    finer: FieldData | None = None,
     scope: Scope = "all",
     is_quiet: bool = True,
-    trained_on: Trajectories | StaticMaps | None = None,
+    trained_on: FieldData | None = None,
     curve: TrainingCurve | None = None,
 ) -> Results:
     """Returns errors on the test split, by step, scale and resolution.
@@ -53,14 +56,10 @@ def evaluate(
         curve: The training curve, used to explain why a reference is not beaten.
     """
     forecaster.eval()
-    inputs = ReferenceInputs(
-        forecaster=forecaster,
-        data=data,
-        training_data=data if trained_on is None else trained_on,
-        training_samples=split.training,
-        validation_samples=split.validation,
-    )
-    references = build_references(inputs)
+    trained = data if trained_on is None else trained_on
+    references = fit_references(forecaster.reference_inputs(trained, split.training))
+    counts = {geometry.num_points for geometry in data.geometries}
+    references = {name: one for name, one in references.items() if all(map(one.applies_to, counts))}
 
     def tracked(items: Sequence[Any], label: str) -> Iterable[Any]:
         return items if is_quiet else track(items, label, transient=True)
@@ -75,7 +74,7 @@ def evaluate(
         raise DataError(data.source, "values", "of all test examples are missing.")
     scores.check_references(data.source)
     comparisons = scores.comparisons()
-    num_nonfinite = scores.num_nonfinite
+    num_nonfinite, is_blended = scores.num_nonfinite, forecaster.blend is not None
     results: dict[str, Any] = {
         "num_examples": len(scores.samples),
         "num_unknown": len(split.test) - len(scores.samples),
@@ -84,6 +83,8 @@ def evaluate(
         "variables": scores.scores(),
         "units": dict(zip(forecaster.task.outputs, forecaster.task.units, strict=True)),
         "comparisons": _as_json(comparisons),
+        "comparisons_alone": _as_json(scores.comparisons(MODEL)) if is_blended else {},
+        "blend": sentence(forecaster.task),
         "verdict": verdict(
             comparisons,
             len(scores.samples),
@@ -101,7 +102,7 @@ def evaluate(
     if trained_on is None:
         results |= _validation_and_reasons(scores, data, split, score, curve)
     rollouts = None
-    if isinstance(data, Trajectories) and not is_reconstruction(forecaster, data):
+    if forecaster.task.lead > 0:
         rollouts = make_rollouts(
             forecaster, data, split.test, num_steps, references,
             lambda starts: tracked(starts, "rolling out"),
@@ -112,7 +113,7 @@ def evaluate(
             results["diverged_at"] = rollouts.diverged_at
             results |= _rollout_losses(rollouts, comparisons, scores)
         results["resolution"] = resolution_transfer(forecaster, data, split.test, finer)
-    if isinstance(data, Trajectories):
+    if split.test[0].lead > 0:
         results["between_sites"] = between_sites(forecaster, data, split.test)
     results["spectrum"] = _spectra(scores, data.geometry(), forecaster.task.outputs, rollouts)
     return Results(**results)
@@ -120,8 +121,8 @@ def evaluate(
 
 def _validation_and_reasons(
     test: ScoreAccumulator,
-    data: Trajectories | StaticMaps,
-    split: Split[Any],
+    data: FieldData,
+    split: Split,
     score: Callable[[Sequence[Any], str], ScoreAccumulator],
     curve: TrainingCurve | None,
 ) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def _validation_and_reasons(
     samples = evenly(split.training, max(MIN_TRAINING_EXAMPLES, len(split.test)))
     training = score(samples, "scoring training data").comparisons()
     correlation = None
-    if isinstance(data, Trajectories) and "persistence" in training:
+    if "persistence" in training:
         correlation = change_correlation(data, split.training)
     reasons = {
         name: explain(name, splits, training.get(name), len(split.training), curve, correlation)
@@ -174,9 +175,9 @@ def _rollout_losses(
     rollouts: Rollouts, comparisons: Mapping[str, Comparison], scores: ScoreAccumulator
 ) -> dict[str, Any]:
     """Returns the step from which on rollouts are worse than a reference, and the verdict with it."""
-    errors = dict(rollouts.scaled)
-    model = errors.pop("model")
-    steps = {name: last_good_step(model, reference) for name, reference in errors.items()}
+    model = rollouts.scaled[rollouts.written]
+    errors = {name: rows for name, rows in rollouts.scaled.items() if name not in OWN}
+    steps = {name: last_good_step(model, LOSS * rows) for name, rows in errors.items()}
     losses = {name: step for name, step in steps.items() if step is not None}
     losses = dict(sorted(losses.items(), key=lambda item: -item[1]))
     text = verdict(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +9,10 @@ from scipy.signal import resample
 from torch import Tensor
 
 from gpo.data.coarsen import coarsen, sampled
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
-from gpo.data.splits import evenly, trajectory_of
-from gpo.forecast.examples import Example, make_examples
+from gpo.data.splits import TimeSlice, evenly
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import MAX_QUERIES, QueryForecast
 from gpo.model.problem import UnsupportedGeometryError
@@ -30,9 +29,9 @@ Scores = dict[str, float | str]
 
 def resolution_transfer(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
-    finer: Trajectories | StaticMaps | None = None,
+    data: FieldData,
+    samples: Sequence[TimeSlice],
+    finer: FieldData | None = None,
 ) -> dict[str, Scores]:
     """Returns errors at half, equal and double resolution, and on a random subset of the sites.
 
@@ -59,11 +58,11 @@ def resolution_transfer(
     return rows
 
 
-def refined(data: Trajectories | StaticMaps) -> Trajectories:
+def refined(data: FieldData) -> FieldData:
     """Returns periodic fields at double resolution, interpolated by their Fourier series."""
     geometry = data.geometry()
     is_periodic = all(geometry.domain.periodic) and bool(geometry.axes)
-    if isinstance(data, StaticMaps) or not is_periodic or len(data.geometries) > 1:
+    if not is_periodic or len(data.geometries) > 1:
         raise DataError(
             data.source, "coords", "there are no finer data, and the box is not periodic"
         )
@@ -93,9 +92,7 @@ def refined(data: Trajectories | StaticMaps) -> Trajectories:
 
 
 @torch.no_grad()
-def between_sites(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, samples: Sequence[Any]
-) -> Scores:
+def between_sites(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]) -> Scores:
     """Returns errors at withheld sites, where the model is queried from the other sites.
 
     A Gaussian field reconstructs its input. It is compared with the values of the sites next to a query,
@@ -109,10 +106,10 @@ def between_sites(
     if forecaster.task.is_per_site:
         return {"reason": "the model has the means of its own sites"}
     scored = evenly(samples, MAX_EXAMPLES)
-    examples = make_examples(data, scored, reconstructs=forecaster.reconstructs)
+    examples = TimeSliceExamples(data, scored, reconstructs=forecaster.reconstructs)
     errors: dict[str, list[float]] = {}
     for number, sample in enumerate(scored):
-        example, geometry = examples[number], data.geometry(trajectory_of(sample))
+        example, geometry = examples[number], data.geometry(sample.sample)
         inputs, weights = _input_sites(geometry)
         is_queried = np.ones(geometry.num_points, dtype=bool)
         is_queried[inputs] = False
@@ -120,8 +117,9 @@ def between_sites(
         mask = torch.from_numpy(is_queried)
         site_weights = torch.from_numpy(weights) * (example.site_weights[0, inputs] > 0)
         forecast = QueryForecast(
-            forecaster, example.frames[0, :, inputs], example.coords[0, inputs], site_weights
-        )
+            forecaster, example.frames[0, :, inputs], example.coords[0, inputs], site_weights,
+            None if example.seasons is None else example.seasons[0],
+        )  # fmt: skip
         queries = example.coords[0, mask].split(MAX_QUERIES)
         prediction = torch.cat([forecast.at(part) for part in queries])[None]
         if forecaster.reconstructs:
@@ -161,9 +159,7 @@ def _add_error(
 
 
 @torch.no_grad()
-def _score(
-    forecaster: Forecaster, data: Trajectories | StaticMaps, samples: Sequence[Any]
-) -> Scores:
+def _score(forecaster: Forecaster, data: FieldData, samples: Sequence[TimeSlice]) -> Scores:
     """Returns the errors on all sites of the data; raises where the model does not support them."""
     model, nodes = forecaster.model, forecaster.model.problem.mesh_shape
     if nodes and model.operator is not None and data.geometry().grid_shape != nodes:
@@ -171,12 +167,16 @@ def _score(
         raise UnsupportedGeometryError(f"the model takes only the {mesh} nodes of its mesh")
     shape = data.geometry().grid_shape
     if model.operator is None and shape != model.fixed_shape:
-        forecaster = Forecaster(model.on_grid(shape), forecaster.task).eval()
+        forecaster = Forecaster(
+            model.on_grid(shape), forecaster.task, references=forecaster.references
+        ).eval()
     errors: dict[str, list[float]] = {}
     everywhere = torch.ones(data.geometry().num_points, dtype=torch.bool)
-    examples = make_examples(data, evenly(samples, MAX_EXAMPLES))
+    examples = TimeSliceExamples(data, evenly(samples, MAX_EXAMPLES))
     for number in range(len(examples)):
         example = examples[number]
-        prediction = forecaster(example.frames, example.coords, weights=example.site_weights)
+        prediction = forecaster(
+            example.frames, example.coords, weights=example.site_weights, seasons=example.seasons
+        )
         _add_errors(errors, example, prediction, everywhere)
     return {name: float(np.mean(values)) for name, values in errors.items()}

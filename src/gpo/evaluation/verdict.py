@@ -118,12 +118,11 @@ class Resamples:
         return low, high
 
 
-def series_of(samples: Sequence[TimeSlice | int]) -> list[np.ndarray]:
-    """Returns the indices of the examples of each trajectory; static maps are independent."""
-    series: dict[object, list[int]] = {}
-    for number, sample in enumerate(samples):
-        key = sample.trajectory if isinstance(sample, TimeSlice) else ("sample", number)
-        series.setdefault(key, []).append(number)
+def series_of(time_slices: Sequence[TimeSlice]) -> list[np.ndarray]:
+    """Returns the indices of the examples of each sample."""
+    series: dict[int, list[int]] = {}
+    for number, time_slice in enumerate(time_slices):
+        series.setdefault(time_slice.sample, []).append(number)
     return [np.array(numbers) for numbers in series.values()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import QueryPoints
 from gpo.forecast.forecaster import Task
@@ -21,7 +21,7 @@ TIME_FEATURES = (
 
 def describe_program(
     task: Task,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     sites: Geometry,
     is_known: np.ndarray,
     queries: QueryPoints | None = None,
@@ -35,9 +35,6 @@ def describe_program(
         is_known: False at masked sites.
         queries: Points at which the program predicts; the sites if None.
     """
-    is_series = isinstance(data, Trajectories)
-    inputs = (*data.forcings, *data.variables) if is_series else data.inputs
-    outputs = data.variables if is_series else data.outputs
     masked = np.flatnonzero(~is_known).tolist()
     description: dict[str, Any] = {
         "gpo": version("gpo"),
@@ -47,17 +44,18 @@ def describe_program(
             "type": "float64" if task.needs_double else "float32",
             "history": task.history,
             "order": "oldest frame first",
-            **_names(inputs),
+            **_names((*data.forcings, *data.inputs)),
         },
         "output": {
             "name": "prediction",
             "axes": ["batch", "sites" if queries is None else "queries", "variables"],
-            **_names(outputs),
+            **_names(data.outputs),
         },
         "lead": task.lead,
+        "forecast": "the model alone: no reference forecast is blended with it",
         "sites": {**_coordinates(_site_points(sites), sites.grid_shape), "masked": masked},
     }
-    if is_series and len(data.time) > 1:
+    if len(data.time) > 1:
         description |= {"time_step": data.time_step, "time_units": data.time_units}
     if task.num_forcings:
         description["input"] |= {

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.query_points import QueryPoints
 from gpo.exporting.describe import describe_program
 from gpo.exporting.program import check_output, export_program, write_program
@@ -16,7 +16,7 @@ from gpo.forecast.forecaster import Forecaster, Task
 
 def export(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     output: str | Path,
     *,
     sample: int = 0,
@@ -28,13 +28,12 @@ def export(
         forecaster: A trained GPO with its task.
         data: Data set with the sites; sites with missing values are masked.
         output: New file, `.pt2` or `.onnx`.
-        sample: Index of the trajectory or static map whose sites are used.
+        sample: Index of the sample whose sites are used.
         queries: Points at which to predict; the sites if None.
     """
     output = check_output(Path(output))
-    count = data.num_samples if isinstance(data, StaticMaps) else data.num_trajectories
-    if not 0 <= sample < count:
-        raise ValueError(f"`sample` must be from 0 to {count - 1}, got {sample}.")
+    if not 0 <= sample < data.num_samples:
+        raise ValueError(f"`sample` must be from 0 to {data.num_samples - 1}, got {sample}.")
     sites, is_known = data.geometry(sample), active_sites(data, forecaster.task, sample)
     fixed = FixedForecaster(
         forecaster,
@@ -47,13 +46,11 @@ def export(
     return output
 
 
-def active_sites(data: Trajectories | StaticMaps, task: Task, number: int) -> np.ndarray:
+def active_sites(data: FieldData, task: Task, number: int) -> np.ndarray:
     """Returns False at sites that are masked, or missing in the initial frames of a forecast."""
-    if isinstance(data, StaticMaps):
-        frames = data.sample(number)[0][None]
-    else:
-        lead = max(task.lead, 1)
-        frames = data.frames(number, slice(-(task.history - 1) * lead - 1, None, lead))
+    lead = max(task.lead, 1)
+    frames = data.frames(number, slice(-(task.history - 1) * lead - 1, None, lead))
+    frames = frames[..., : data.num_inputs or None]
     return np.isfinite(frames).all((0, 2)) & ~data.geometry(number).is_masked
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.index_grids import scaled_to
 from gpo.data.steps import MONTH, format_step, is_month
 from gpo.data.units import conversion
@@ -53,27 +53,20 @@ class TrainedOn:
     """Whether coordinates are numbers of sites, because the file had none."""
 
     @classmethod
-    def of(cls, data: Trajectories | StaticMaps) -> "TrainedOn":
+    def of(cls, data: FieldData) -> "TrainedOn":
         """Returns the metadata of a data set."""
-        region = _region(data)
-        if isinstance(data, StaticMaps):
-            inputs, outputs = (tuple(v.units for v in side) for side in (data.inputs, data.outputs))
-            return cls(units=inputs, output_units=outputs, **region)
-        units = tuple(variable.units for variable in data.variables)
         return cls(
             step=data.time_step if len(data.time) > 1 else None,
             time_units=data.time_units,
             calendar="" if data.origin is None else data.origin.calendar,
-            units=units,
-            output_units=units,
+            units=tuple(variable.units for variable in data.inputs),
+            output_units=tuple(variable.units for variable in data.outputs),
             levels=tuple(f"{name}={value}" for name, value in data.levels.items()),
-            **region,
+            **_region(data),
         )
 
 
-def convert_to_training_units(
-    data: Trajectories | StaticMaps, trained: TrainedOn
-) -> tuple[Trajectories | StaticMaps, list[str]]:
+def convert_to_training_units(data: FieldData, trained: TrainedOn) -> tuple[FieldData, list[str]]:
     """Returns data in the units of training, and a note for every converted variable.
 
     Args:
@@ -89,9 +82,7 @@ def convert_to_training_units(
     return data, [*notes, *others]
 
 
-def _with_indices_of(
-    data: Trajectories | StaticMaps, trained: TrainedOn
-) -> tuple[Trajectories | StaticMaps, list[str]]:
+def _with_indices_of(data: FieldData, trained: TrainedOn) -> tuple[FieldData, list[str]]:
     """Returns data without coordinates at the indices of training, over the same region."""
     geometry = data.geometry()
     counts = [round(upper) + 1 for upper in trained.upper]
@@ -105,21 +96,12 @@ def _with_indices_of(
     return replace(data, geometries=(scaled_to(geometry, counts),)), [note.format(*sizes)]
 
 
-def _convert(
-    data: Trajectories | StaticMaps, trained: TrainedOn
-) -> tuple[Trajectories | StaticMaps, list[str]]:
+def _convert(data: FieldData, trained: TrainedOn) -> tuple[FieldData, list[str]]:
     """Returns data in the units of training, and a note for every converted variable."""
-    if isinstance(data, StaticMaps):
-        inputs = _conversions(data, data.inputs, trained.units)
-        outputs = _conversions(data, data.outputs, trained.output_units)
-        notes = [*inputs.notes, *(note for note in outputs.notes if note not in inputs.notes)]
-        if not notes:
-            return data, []
-        fetch = _ScaledMaps(data.fetch, inputs, outputs)
-        return replace(data, inputs=inputs.variables, outputs=outputs.variables, fetch=fetch), notes
     check_time(data, trained)
     _check_levels(data, trained)
-    units = _conversions(data, data.variables, trained.units)
+    num_outputs_only = len(data.variables) - len(data.inputs)
+    units = _conversions(data, (*trained.units, *trained.output_units[:num_outputs_only]))
     if not units.notes:
         return data, []
     if isinstance(data.fetch, RowReader):
@@ -129,7 +111,7 @@ def _convert(
     return replace(data, variables=units.variables, fetch=fetch), units.notes
 
 
-def frame_at(data: Trajectories, text: str) -> int:
+def frame_at(data: FieldData, text: str) -> int:
     """Returns the index of the frame at a date, or at a time if frames have no dates.
 
     Args:
@@ -172,23 +154,9 @@ class _Scaled:
         return self.conversions(np.asarray(self.read(*where)))
 
 
-@dataclass(frozen=True)
-class _ScaledMaps:
-    """Reads samples and converts their units."""
-
-    read: Callable[[int], tuple[np.ndarray, np.ndarray]]
-    inputs: _Conversions
-    outputs: _Conversions
-
-    def __call__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        inputs, outputs = (np.asarray(part) for part in self.read(number))
-        return self.inputs(inputs), self.outputs(outputs)
-
-
-def _conversions(
-    data: Trajectories | StaticMaps, variables: Sequence[Variable], targets: Sequence[str]
-) -> _Conversions:
+def _conversions(data: FieldData, targets: Sequence[str]) -> _Conversions:
     """Returns the conversions to the units of training; missing units are assumed to be these."""
+    variables = data.variables
     factors, offsets = np.ones(len(variables)), np.zeros(len(variables))
     changed, notes = list(variables), list[str]()
     # Different variables raise an error elsewhere.
@@ -208,10 +176,10 @@ def _conversions(
             continue
         factors[number], offsets[number] = scaling
         notes.append(f"{variable.name} converted from {variable.units} to {units}, as in training")
-    return _Conversions(tuple(changed), factors, offsets, notes)
+    return _Conversions(tuple(changed), factors, offsets, list(dict.fromkeys(notes)))
 
 
-def check_time(data: Trajectories, trained: TrainedOn) -> None:
+def check_time(data: FieldData, trained: TrainedOn) -> None:
     """Raises an error for another calendar or time step than in training."""
     calendar = "" if data.origin is None else data.origin.calendar
     expected, actual = (SAME_CALENDARS.get(name, name) for name in (trained.calendar, calendar))
@@ -238,7 +206,7 @@ def check_time(data: Trajectories, trained: TrainedOn) -> None:
     raise DataError(data.source, "time", f"{problem} {advice}: gpo run --data {data.source}")
 
 
-def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
+def _check_levels(data: FieldData, trained: TrainedOn) -> None:
     levels: Mapping[str, str] = dict(level.split("=", 1) for level in trained.levels)
     for name, value in data.levels.items():
         if name in levels and not math.isclose(float(levels[name]), float(value), rel_tol=1e-6):
@@ -246,7 +214,7 @@ def _check_levels(data: Trajectories, trained: TrainedOn) -> None:
             raise DataError(data.source, name, f"{problem} Train a run on that level.")
 
 
-def _region(data: Trajectories | StaticMaps) -> dict[str, Any]:
+def _region(data: FieldData) -> dict[str, Any]:
     """Returns names, units, bounds and spacing of the axes; empty if points differ by sample."""
     if len(data.geometries) > 1:
         return {}
@@ -272,7 +240,7 @@ def _region(data: Trajectories | StaticMaps) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _check_region(data: Trajectories | StaticMaps, trained: TrainedOn) -> None:
+def _check_region(data: FieldData, trained: TrainedOn) -> None:
     """Raises an error for another region than in training; another resolution is allowed."""
     region = TrainedOn(**_region(data))
     if not trained.axes or not region.axes:

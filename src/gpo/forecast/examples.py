@@ -1,11 +1,11 @@
-"""Training examples from time slices of series or from static maps, padded to equal size.
+"""Training examples from time slices of series, or from static maps, padded to equal size.
 
-Batches are in double precision and not normalised. Data kept in memory have the precision of the
-file.
+Batches are in double precision and not normalised.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, frame_chunks
+from gpo.data.dataset import DataError, FieldData
+from gpo.data.frame_cache import is_large
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
+from gpo.data.seasons import seasons_of
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.parallel.partition import SitePartition
-
-MAX_BYTES = 2**30
-"""Maximum size of a data set that is kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Example:
     """Number of forcings, the first channels of a frame."""
     forcings: Float[Tensor, "batch later points forcings"] | None = None
     """Forcings of the targets after the first, for rollout training."""
+    seasons: Float[Tensor, "batch times 2"] | None = None
+    """Time of day and month of the input frames and the targets; None for static maps."""
 
     @property
     def fields(self) -> Float[Tensor, "batch history points fields"]:
@@ -54,19 +56,27 @@ class Example:
         """The first target frame."""
         return self.targets[:, 0]
 
+    def seasons_of_step(self, step: int) -> Float[Tensor, "batch times 2"] | None:
+        """Returns time of day and month of the input frames and the target of a rollout step."""
+        return (
+            None
+            if self.seasons is None
+            else self.seasons[:, step : step + self.frames.shape[1] + 1]
+        )
+
     def to(self, device: torch.device | str) -> "Example":
         """Returns a copy on another device."""
-        names = ("frames", "targets", "coords", "weights", "site_weights", "forcings")
+        names = ("frames", "targets", "coords", "weights", "site_weights", "forcings", "seasons")
         parts = {name: getattr(self, name) for name in names}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         return replace(self, **moved)
 
 
 class TimeSliceExamples(Dataset[Example]):
-    """Examples from time slices of series.
+    """Examples from time slices.
 
     Args:
-        data: The time series.
+        data: The data set.
         windows: Time slices of a split.
         num_steps: Number of targets per example; slices too close to the end of the split are
             dropped.
@@ -76,7 +86,7 @@ class TimeSliceExamples(Dataset[Example]):
 
     def __init__(
         self,
-        data: Trajectories,
+        data: FieldData,
         windows: Sequence[TimeSlice],
         *,
         num_steps: int = 1,
@@ -86,34 +96,41 @@ class TimeSliceExamples(Dataset[Example]):
         self.data, self.num_steps, self.reconstructs = data, num_steps, reconstructs
         self.partition = partition
         self.windows = followed(windows, num_steps)
-        num_frames = data.num_trajectories * len(data.time)
-        num_points = data.geometry().num_points / partition.count
-        size = data.number_type.itemsize
-        # Whether slices are read from the file at every access.
-        self.is_lazy = size * num_frames * num_points * len(data.variables) > MAX_BYTES
-        self._kept: dict[int, np.ndarray] = {}
+        # Whether frames are read from the file at every access.
+        self.is_lazy = is_large(data, partition.count)
 
     def __len__(self) -> int:
         return len(self.windows)
 
     def __getitem__(self, index: int) -> Example:
         window = self.windows[index]
-        geometry = self.data.geometry(window.trajectory)
+        geometry = self.data.geometry(window.sample)
         inputs, sites = window.inputs, self.partition.among(geometry.num_points)
         times = slice(inputs.start, inputs.stop, inputs.step)
-        frames = self._frames(window.trajectory, times)
+        frames = self._frames(window.sample, times)
         if self.reconstructs:
-            return _example(frames, frames[-1:], geometry, sites)
-        stop = window.target + (self.num_steps - 1) * window.lead + 1
-        targets = self._frames(window.trajectory, slice(window.target, stop, window.lead))
-        example = _example(frames, targets, geometry, sites)
+            targets, targeted = frames[-1:], [window.last]
+        else:
+            stop = window.target + (self.num_steps - 1) * window.lead + 1
+            targeted = range(window.target, stop, max(window.lead, 1))
+            targets = self._frames(window.sample, slice(window.target, stop, max(window.lead, 1)))
+        num_inputs = self.data.num_inputs
+        fields = frames[..., : num_inputs or None]
+        example = _example(fields, targets[..., num_inputs:], geometry, sites)
+        example = replace(example, seasons=self._seasons[None, [*inputs, *targeted]])
+        if self.reconstructs:
+            return example
         return self._with_forcings(example, window, sites) if self.data.known else example
+
+    @cached_property
+    def _seasons(self) -> Float[Tensor, "times 2"]:
+        return torch.from_numpy(seasons_of(self.data, range(len(self.data.time))))
 
     def _with_forcings(self, example: Example, window: TimeSlice, sites: slice) -> Example:
         """Prepends to each frame the forcings of the time that it predicts."""
         history, lead = example.frames.shape[1], window.lead
         times = window.first + lead * np.arange(1, history + self.num_steps)
-        values = self.data.forcing_frames(window.trajectory, times, sites)
+        values = self.data.forcing_frames(window.sample, times, sites)
         forcings = torch.from_numpy(values)[None].double()
         return replace(
             example,
@@ -122,96 +139,33 @@ class TimeSliceExamples(Dataset[Example]):
             forcings=forcings[:, history:],
         )
 
-    def _frames(self, trajectory: int, times: slice) -> np.ndarray:
-        if self.is_lazy:
-            sites = self.partition.among(self.data.geometry(trajectory).num_points)
-            return self.data.frames(trajectory, times, sites)
-        if trajectory not in self._kept:
-            self._kept[trajectory] = self._whole(trajectory)
-        return self._kept[trajectory][times]
-
-    def _whole(self, trajectory: int) -> np.ndarray:
-        num_times, num_variables = len(self.data.time), len(self.data.variables)
-        sites = self.partition.among(self.data.geometry(trajectory).num_points)
-        shape = num_times, sites.stop - sites.start, num_variables
-        whole = np.empty(shape, self.data.number_type)
-        for part in frame_chunks(self.data, {trajectory: range(num_times)}):
-            whole[part.frames.start : part.frames.stop] = part.read(self.data, sites)
-        return whole
-
-
-class MapExamples(Dataset[Example]):
-    """Examples from static maps, at all points or at those of a partition."""
-
-    def __init__(
-        self, data: StaticMaps, numbers: Sequence[int], partition: SitePartition = SitePartition()
-    ) -> None:
-        self.data, self.numbers, self.partition = data, numbers, partition
-        per_site = len(data.inputs) + len(data.outputs)
-        # Samples are read at every access; whether they exceed the cache of the system.
-        self.is_lazy = 4 * len(numbers) * data.geometry().num_points * per_site > MAX_BYTES
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: int) -> Example:
-        number = self.numbers[index]
-        inputs, outputs = self.data.sample(number)
-        sites = self.partition.among(len(inputs))
-        geometry = self.data.geometry(number)
-        return _example(inputs[None, sites], outputs[None, sites], geometry, sites)
-
-
-def make_examples(
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
-    *,
-    num_steps: int = 1,
-    reconstructs: bool = False,
-    partition: SitePartition = SitePartition(),
-) -> TimeSliceExamples | MapExamples:
-    """Returns the examples of a split, for time series or static maps.
-
-    Args:
-        data: The data set.
-        samples: Time slices of series, or indices of static maps.
-        num_steps: Number of targets per example.
-        reconstructs: Whether the target is the last input frame.
-        partition: The points to read; weights remain those of the whole geometry.
-    """
-    if not isinstance(data, StaticMaps):
-        return TimeSliceExamples(
-            data, samples, num_steps=num_steps, reconstructs=reconstructs, partition=partition
-        )
-    if num_steps > 1 or reconstructs:
-        what = "rollout" if num_steps > 1 else "phase field"
-        raise ValueError(f"{data.source} holds static maps: {what} needs a time series.")
-    return MapExamples(data, samples, partition)
+    def _frames(self, sample: int, times: slice) -> np.ndarray:
+        sites = self.partition.among(self.data.geometry(sample).num_points)
+        frames = self.data.frames(sample, times, sites)
+        return frames.astype(self.data.number_type, copy=False)
 
 
 def with_values(
-    data: Trajectories | StaticMaps, samples: Sequence[Any], name: str
-) -> tuple[tuple[Any, ...], str]:
+    data: FieldData, samples: Sequence[TimeSlice], name: str
+) -> tuple[tuple[TimeSlice, ...], str]:
     """Returns the examples of a split that can be learned, and a note if some cannot.
 
     A time slice is left out if no site has a value of all variables in one of its frames.
 
     Args:
         data: The data set.
-        samples: Time slices of series, or indices of static maps.
+        samples: Time slices of the split.
         name: Name of the split, for the note.
     """
-    if isinstance(data, StaticMaps):
-        return tuple(samples), ""
     missing: set[tuple[int, int]] = set()
     for chunk in frame_chunks(data, used_frames(samples)):
         is_known = np.isfinite(chunk.read(data)).all(-1)
-        is_known &= ~data.geometry(chunk.trajectory).is_masked
+        is_known &= ~data.geometry(chunk.sample).is_masked
         empty = np.flatnonzero(~is_known.any(1)) + chunk.frames.start
-        missing |= {(chunk.trajectory, frame) for frame in empty.tolist()}
+        missing |= {(chunk.sample, frame) for frame in empty.tolist()}
     kept = tuple(
         part for part in samples
-        if not any((part.trajectory, frame) in missing for frame in (*part.inputs, part.target))
+        if not any((part.sample, frame) in missing for frame in (*part.inputs, part.target))
     )  # fmt: skip
     if not kept:
         problem = f"are missing at all sites in {len(missing)} frames: no {name} example is left."
@@ -222,23 +176,28 @@ def with_values(
     return kept, f"{left_out}: {len(missing)} of their frames have no values"
 
 
-def prefetch_settings(examples: TimeSliceExamples | MapExamples) -> dict[str, Any]:
+def prefetch_settings(examples: TimeSliceExamples) -> dict[str, Any]:
     """Returns `DataLoader` settings: a worker prefetches batches if data are not in memory."""
     if not examples.is_lazy:
         return {}
     return {"num_workers": 1, "prefetch_factor": 2, "persistent_workers": True}
 
 
-def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
-    """Returns the time slices with `num_steps` targets inside the same split."""
+def rollout_starts(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
+    """Returns the time slices with `num_steps` targets inside the same split; there may be none."""
     if num_steps == 1:
         return windows
-    present = {(window.trajectory, window.first) for window in windows}
-    kept = [
+    present = {(window.sample, window.first) for window in windows}
+    return [
         window for window in windows
-        if all((window.trajectory, window.first + ahead * window.lead) in present
+        if all((window.sample, window.first + ahead * window.lead) in present
                for ahead in range(num_steps))
     ]  # fmt: skip
+
+
+def followed(windows: Sequence[TimeSlice], num_steps: int) -> Sequence[TimeSlice]:
+    """Returns the time slices with `num_steps` targets; raises an error if there are none."""
+    kept = rollout_starts(windows, num_steps)
     if not kept:
         raise ValueError(
             f"`rollout` must fit into the training series, got {num_steps} steps, more than any "
@@ -322,6 +281,7 @@ def collate(examples: Sequence[Example]) -> Example:
         return torch.cat([part, part.new_zeros(shape)], axis)
 
     later = [example.forcings for example in examples]
+    seasons = [example.seasons for example in examples if example.seasons is not None]
     return Example(
         torch.cat([padded(example.frames, 2) for example in examples]),
         torch.cat([padded(example.targets, 2) for example in examples]),
@@ -333,4 +293,5 @@ def collate(examples: Sequence[Example]) -> Example:
         None
         if None in later
         else torch.cat([padded(part, 2) for part in later if part is not None]),
+        torch.cat(seasons) if seasons else None,
     )

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.execution.geometry import PointGeometry
-from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.forecaster import OWN_BASES, Forecaster
 from gpo.model.taps import NO_TAPS, tapped
 from gpo.numerics.trees import tensors_of, with_tensors
 
@@ -41,7 +41,12 @@ class FixedForecaster(nn.Module):
                 f"The model must be gpo or gpo-paper, got {forecaster.model.name}. "
                 "Train one on the same data: gpo run ... --model gpo"
             )
-        self.forecaster = forecaster
+        if forecaster.task.base not in OWN_BASES:
+            raise ValueError(
+                f"The model adds its increment to the {forecaster.task.base} of a date, which an "
+                "exported program does not have. Train with --no-blend to export."
+            )
+        self.forecaster = forecaster.alone
         with torch.no_grad():
             shape = (1, len(coords), operator.problem.in_channels)
             values = coords.new_zeros(shape, dtype=operator.dtype)
@@ -81,15 +86,14 @@ class FixedForecaster(nn.Module):
         (sites, *queries), forecaster = self.geometries, self.forecaster
         values, operator = forecaster.normalised_input(frames), forecaster.operator
         output = operator.run(operator.execution.fixed(values, sites))
+        base = forecaster.continued(values, sites.coords)
         if queries:
             parts = []
             for geometry in queries:
                 assert geometry.neighbours is not None
                 prediction = output.at(geometry)
-                parts.append(forecaster.at_queries(prediction, values, geometry.neighbours))
+                parts.append(forecaster.at_queries(prediction, base, geometry.neighbours))
             predicted = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         else:
-            predicted = forecaster.denormalised(
-                forecaster.apply_increment(output.at_sites(), values)
-            )
+            predicted = forecaster.denormalised(forecaster.apply_increment(output.at_sites(), base))
         return predicted.to(torch.promote_types(frames.dtype, forecaster.dtype))

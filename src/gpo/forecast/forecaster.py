@@ -7,19 +7,31 @@ Means are subtracted and added in double precision, and normalised fields have t
 model. This preserves small signals on a large mean, and values in extreme units.
 """
 
+import copy
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.atomic_files import write_text
-from gpo.forecast.compatibility import TrainedOn
+from gpo.data.dataset import FieldData
+from gpo.forecast.blend import Blend, Contribution, load_references, save_references
+from gpo.forecast.references import (
+    AbstractContinuation,
+    AbstractReference,
+    Persistence,
+    ReferenceInputs,
+    Trend,
+)
+from gpo.forecast.rollout import AbstractForecast
 from gpo.forecast.statistics import SiteMeans
+from gpo.forecast.task import BlendWeights, Task
 from gpo.model.checkpoint import CheckpointError, build
 from gpo.model.model import AbstractModel, load_model
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
@@ -32,75 +44,24 @@ from gpo.settings_files import CONTENT_CHECKSUM, check_checksum, checksum_of, re
 TASK_NAME = "task.json"
 MEANS_CHECKSUM = "site_means_sha256"
 """Field of `task.json`: the checksum of the file of pointwise means."""
-
-MAX_MEAN_RATIO = 1000
-"""Ratio of mean to standard deviation up to which single precision keeps four digits."""
-MIN_STD = 1e-30
-"""Smallest standard deviation, and inverse of the largest, for single precision."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """Inputs and outputs of a model, and the statistics of the training data."""
-
-    inputs: tuple[str, ...]
-    """Input variables, forcings first."""
-    outputs: tuple[str, ...]
-    """Predicted variables; for a time series, those of the input."""
-    units: tuple[str, ...]
-    """Units of the outputs."""
-    history: int
-    lead: int
-    """Time steps from the last input frame to the target; 0 for a static map."""
-    predict: Literal["state", "increment"]
-    input_mean: tuple[float, ...]
-    input_std: tuple[float, ...]
-    output_mean: tuple[float, ...]
-    output_std: tuple[float, ...]
-    increment_std: tuple[float, ...]
-    """Root mean square change over `lead` steps, in units of `output_std`."""
-    trend: tuple[float, ...] = ()
-    """Damping factor of the last change, whose extrapolation is part of the increment; empty without
-    a trend."""
-    remainder: tuple[float, ...] = ()
-    """Residual of the change after the trend, as a fraction of the change."""
-    is_per_site: bool = False
-    """Whether means are pointwise; those above are then means over all points."""
-    forcings: tuple[str, ...] = ()
-    """Inputs known in advance and not predicted; the first channels of every frame."""
-    trained_on: TrainedOn = field(default_factory=TrainedOn)
-    """Metadata of the training data, to check other data."""
-    non_negative: tuple[str, ...] = ()
-    """Outputs whose forecasts are bounded below by zero."""
-
-    @property
-    def num_forcings(self) -> int:
-        """Number of forcings."""
-        return len(self.forcings)
-
-    @property
-    def needs_double(self) -> bool:
-        """Whether single precision loses the signal, such as a small one on a large mean."""
-        pairs = zip(
-            (*self.input_mean, *self.output_mean), (*self.input_std, *self.output_std), strict=True
-        )
-        return any(
-            abs(mean) > MAX_MEAN_RATIO * std or not MIN_STD < std < 1 / MIN_STD
-            for mean, std in pairs
-        )
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Input variables without forcings."""
-        return self.inputs[self.num_forcings :]
-
+REFERENCES_CHECKSUM = "references_sha256"
+"""Field of `task.json`: the checksum of the file of fitted references."""
 
 STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
 TREND = ("trend", "remainder")
+OWN_BASES = ("persistence", "trend")
+"""Bases whose numbers are all in the task."""
 
 
-class Forecaster(nn.Module):
-    """Wraps any model of normalised values; inputs and outputs are in physical units."""
+class Forecaster(nn.Module, AbstractForecast):
+    """Wraps any model of normalised values; inputs and outputs are in physical units.
+
+    Args:
+        model: The model.
+        task: Its task.
+        means: Pointwise means of static maps.
+        references: The fitted references that the task names.
+    """
 
     input_mean: Tensor
     input_std: Tensor
@@ -108,22 +69,29 @@ class Forecaster(nn.Module):
     output_std: Tensor
     increment_std: Tensor
     increment_scale: Tensor
-    """Scale of the model output that is added to the last frame and its trend."""
-    trend: Tensor
+    """Scale of the model output that is added to the base."""
     input_scale: Tensor
     """What normalised inputs are divided by: the standard deviation, per variable or per point."""
     output_scale: Tensor
     lowest: Tensor
     """Smallest value of each output in a forecast."""
 
-    def __init__(self, model: AbstractModel, task: Task, means: SiteMeans | None = None) -> None:
+    def __init__(
+        self,
+        model: AbstractModel,
+        task: Task,
+        means: SiteMeans | None = None,
+        references: Mapping[str, AbstractReference] | None = None,
+    ) -> None:
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.task, self.references = model, task, dict(references or {})
+        self.base, self.blend = base_of(task, self.references), None
+        if task.blend.forecasts:
+            blended = {name: self.references[name] for name in task.blend.forecasts[1:]}
+            self.blend = Blend(task, blended)
         statistics = {
             name: torch.tensor(getattr(task, name), dtype=torch.double) for name in STATISTICS
         }
-        zeros = torch.zeros(len(task.outputs), dtype=torch.double)
-        statistics["trend"] = zeros + torch.tensor(task.trend or 0.0, dtype=torch.double)
         remainder = torch.tensor(task.remainder or 1.0, dtype=torch.double)
         statistics["increment_scale"] = statistics["increment_std"] * remainder
         if task.is_per_site:
@@ -137,6 +105,39 @@ class Forecaster(nn.Module):
         for name, values in statistics.items():
             self.register_buffer(name, values.double(), persistent=False)
         self.partition = SitePartition()
+
+    @property
+    def alone(self) -> "Forecaster":
+        """The same model without references in its forecasts."""
+        if self.blend is None:
+            return self
+        alone = copy.copy(self)
+        alone.blend = None
+        return alone
+
+    def blended(
+        self, blend: BlendWeights, references: Mapping[str, AbstractReference]
+    ) -> "Forecaster":
+        """Returns the same model with weights of references in its forecasts."""
+        means = self.pointwise if self.task.is_per_site else None
+        used = {name: references[name] for name in blend.forecasts[1:]}
+        kept = {name: part for name, part in self.references.items() if name == self.task.base}
+        return Forecaster(self.model, replace(self.task, blend=blend), means, used | kept)
+
+    def reference_inputs(self, data: FieldData, samples: Sequence[Any]) -> ReferenceInputs:
+        """Returns what references of this model are fitted to.
+
+        Args:
+            data: The training data.
+            samples: The training split.
+        """
+        return ReferenceInputs(
+            task=self.task,
+            data=data,
+            samples=samples,
+            input_mean=self.input_mean,
+            output_mean=self.output_mean,
+        )
 
     @property
     def num_parameters(self) -> int:
@@ -202,23 +203,30 @@ class Forecaster(nn.Module):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
+        seasons: Float[Tensor, "batch times 2"] | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame in the units of the data, at the input points or at `queries`.
 
-        It has the precision of `frames`, at least that of the model.
+        It has the precision of `frames`, at least that of the model. It is blended with references
+        where the task has weights of them; `alone` is the model without.
 
         Args:
             frames: The last frames, oldest first, in the units of the data.
             coords: The input points.
             weights: Quadrature weights; 0 masks a point.
             queries: Other points of the prediction; not for baselines.
+            seasons: Time of day and month of the frames and of the target.
         """
         if queries is None:
             values = self.normalised_input(frames)
             output = self.model(values, coords, weights=weights)
-            predicted = self.denormalised(self.apply_increment(output, values))
+            base = self.continued(values, coords, seasons)
+            predicted = self.denormalised(self.apply_increment(output, base))
+            contribution = self.contribution(frames, coords, weights=weights, seasons=seasons)
+            predicted = predicted if contribution is None else contribution.added_to(predicted)
         else:
-            predicted = self.forecast(frames, coords, weights=weights).at(queries)
+            forecast = self.forecast(frames, coords, weights=weights, seasons=seasons)
+            predicted = forecast.at(queries)
         return predicted.to(torch.promote_types(frames.dtype, self.dtype))
 
     def forecast(
@@ -227,27 +235,51 @@ class Forecaster(nn.Module):
         coords: Float[Tensor, "*#batch points dim"],
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
+        seasons: Float[Tensor, "batch times 2"] | None = None,
     ) -> "Forecast":
         """Returns a forecast that can be evaluated at its input points and anywhere else."""
+        forecast = self._forecast(frames, coords, weights, seasons)
+        return replace(
+            forecast,
+            contribution=self.contribution(frames, coords, weights=weights, seasons=seasons),
+        )
+
+    def _forecast(
+        self, frames: Tensor, coords: Tensor, weights: Tensor | None, seasons: Tensor | None
+    ) -> "Forecast":
+        """Returns the forecast of the model alone."""
         values = self.normalised_input(frames)
-        sites = self.operator.sites(values, coords, weights)
-        return Forecast(self, values, self.operator.run(sites))
+        output = self.operator.run(self.operator.sites(values, coords, weights))
+        return Forecast(self, values, output, self.continued(values, coords, seasons))
+
+    def contribution(
+        self,
+        frames: Float[Tensor, "batch history points inputs"],
+        coords: Float[Tensor, "*#batch points dim"],
+        *,
+        weights: Float[Tensor, "*#batch points"] | None = None,
+        seasons: Float[Tensor, "batch times 2"] | None = None,
+    ) -> Contribution | None:
+        """Returns the contribution of references to one step; None for the model alone."""
+        if self.blend is None:
+            return None
+        return next(self.blend.contributions(frames, coords, weights=weights, seasons=seasons))
 
     def at_queries(
         self,
         output: Float[Tensor, "batch queries outputs"],
-        values: Float[Tensor, "batch points channels"],
+        base: Float[Tensor, "batch points outputs"] | None,
         neighbours: Neighbours,
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the predicted frame in the units of the data, from a model's output at queries.
 
         Args:
             output: Output of the model.
-            values: Its normalised input.
+            base: The result of `continued` at the input points.
             neighbours: The input points near every query.
         """
-        if self.task.predict == "increment":
-            values = neighbours.blend(neighbours.gather(values))
+        if base is not None:
+            base = neighbours.blend(neighbours.gather(base))
         mean, scale = self.site_means(self.output_mean), self.site_means(self.output_scale)
         mean, scale = (
             neighbours.blend(neighbours.gather(part.expand(len(neighbours.index), -1, -1)))
@@ -255,7 +287,7 @@ class Forecaster(nn.Module):
             else part
             for part in (mean, scale)
         )
-        return self._bounded(self.apply_increment(output, values) * scale + mean)
+        return self._bounded(self.apply_increment(output, base) * scale + mean)
 
     def normalised_input(
         self, frames: Float[Tensor, "batch history points inputs"]
@@ -270,28 +302,6 @@ class Forecaster(nn.Module):
             )
         scale = self.site_means(self.input_scale)
         return stack_frames(((frames - mean) / scale).to(self.dtype))
-
-    def advance(
-        self,
-        frames: Float[Tensor, "batch history points inputs"],
-        prediction: Float[Tensor, "batch points outputs"],
-        forcings: Float[Tensor, "batch points forcings"] | None = None,
-    ) -> Float[Tensor, "batch history points inputs"]:
-        """Returns the input of the next step: drops the oldest frame and appends the prediction.
-
-        Args:
-            frames: Input of the last step, normalised or not.
-            prediction: Its prediction.
-            forcings: Forcings of the next target time, the first channels of the new frame.
-        """
-        count = 0 if forcings is None else forcings.shape[-1]
-        if count != self.task.num_forcings:
-            raise ValueError(
-                f"`forcings` must be those of the next target time: "
-                f"{', '.join(self.task.forcings) or 'none'}; got {count} of them."
-            )
-        newest = prediction if forcings is None else torch.cat([forcings, prediction], -1)
-        return torch.cat([frames[:, 1:], newest.unsqueeze(1)], 1)
 
     def normalised_forcings(
         self, values: Float[Tensor, "*batch forcings"]
@@ -318,22 +328,28 @@ class Forecaster(nn.Module):
     def _bounded(self, values: Tensor) -> Tensor:
         return torch.maximum(values, self.lowest) if self.task.non_negative else values
 
-    def apply_increment(self, output: Tensor, values: Tensor) -> Tensor:
-        """Returns the normalised prediction from the model's output and its input."""
-        if self.task.predict == "state":
-            return output
-        return self.continued(values) + self.increment_scale.to(output) * output
+    def apply_increment(self, output: Tensor, base: Tensor | None) -> Tensor:
+        """Returns the normalised prediction from the model's output and the result of `continued`."""
+        return output if base is None else base + self.increment_scale.to(output) * output
 
     def continued(
-        self, values: Float[Tensor, "batch points channels"]
-    ) -> Float[Tensor, "batch points outputs"]:
-        """Returns the normalised last frame plus the damped trend."""
-        count, stride = len(self.task.outputs), len(self.task.inputs)
-        last = values[..., -count:]
-        if not self.task.trend:
-            return last
-        before = values[..., -stride - count : -stride]
-        return last + self.trend.to(values) * (last - before)
+        self,
+        values: Float[Tensor, "batch points channels"],
+        coords: Float[Tensor, "*#batch points dim"],
+        seasons: Float[Tensor, "batch times 2"] | None = None,
+    ) -> Float[Tensor, "batch points outputs"] | None:
+        """Returns the normalised base, to which increments are added; None where states are predicted.
+
+        Args:
+            values: Normalised input.
+            coords: The points.
+            seasons: Time of day and month of the frames and of the target.
+        """
+        if self.task.predict == "state":
+            return None
+        frames = values.unflatten(-1, (self.task.history, -1)).transpose(1, 2)
+        scaling = (self.site_means(part) for part in (self.output_mean, self.output_scale))
+        return self.base.continued(self.task.state(frames), coords, seasons, *scaling)
 
     def save(self, folder: Path) -> None:
         """Writes the model, its task and its pointwise means into a folder."""
@@ -343,6 +359,8 @@ class Forecaster(nn.Module):
             means = self.pointwise
             means.save(folder)
             stored[MEANS_CHECKSUM] = means.sha256()
+        if self.references:
+            stored[REFERENCES_CHECKSUM] = save_references(folder, self.references)
         stored = json.loads(json.dumps(stored))
         stored[CONTENT_CHECKSUM] = checksum_of(stored)
         write_text(folder / TASK_NAME, json.dumps(stored, indent=2) + "\n")
@@ -357,9 +375,10 @@ class Forecaster(nn.Module):
                 f"{path}: was written by a version before 0.4.0, without metadata of the training "
                 "data. Train the run again."
             )
-        # Versions before 0.5.0 had no trend, those before 0.9.0 no bounds.
-        stored = {**{name: [] for name in (*TREND, "non_negative")}, **stored}
-        checksum = stored.pop(MEANS_CHECKSUM, "")
+        # Versions before 0.5.0 had no trend, those before 0.8.0 neither bounds nor references.
+        added = {**{name: [] for name in (*TREND, "non_negative")}, "blend": asdict(BlendWeights())}
+        stored = {**added, "base": "trend" if stored.get("trend") else "persistence", **stored}
+        checksum, listed = stored.pop(MEANS_CHECKSUM, ""), stored.pop(REFERENCES_CHECKSUM, "")
         stored.pop(CONTENT_CHECKSUM, None)
         task = build(Task, stored, str(path))
         for name in (*STATISTICS, *TREND):
@@ -369,7 +388,21 @@ class Forecaster(nn.Module):
                 raise CheckpointError(f"{path}: field `{name}` must be above 0.")
         check_checksum(path, content)
         means = SiteMeans.load(folder, checksum) if task.is_per_site else None
-        return cls(load_model(folder), task, means)
+        own = () if task.base in OWN_BASES else (task.base,)
+        names, references = dict.fromkeys((*task.blend.forecasts[1:], *own)), {}
+        if names:
+            references = load_references(folder, task, [*names], listed)
+        if not isinstance(base_of(task, references), AbstractContinuation):
+            problem = "must continue each point from its own past"
+            raise CheckpointError(f"{path}: field `base` {problem}, got {task.base}.")
+        return cls(load_model(folder), task, means, references)
+
+
+def base_of(task: Task, references: Mapping[str, AbstractReference]) -> Any:
+    """Returns the reference to which increments are added; None where it is missing."""
+    if task.base == "trend":
+        return Trend(task, torch.tensor(task.trend, dtype=torch.double))
+    return Persistence(task) if task.base == "persistence" else references.get(task.base)
 
 
 def stack_frames(
@@ -387,10 +420,19 @@ class Forecast:
     values: Float[Tensor, "batch points channels"]
     """The normalised input, masked points included."""
     output: OperatorOutput
+    base: Float[Tensor, "batch points outputs"] | None
+    """The result of `Forecaster.continued`."""
+    contribution: Contribution | None = None
+    """The contribution of references, at all points; None for the model alone."""
 
     def at_sites(self) -> Float[Tensor, "batch points outputs"]:
         """Returns the frame at the input points."""
-        state = self.forecaster.apply_increment(self.output.at_sites(), self.values)
+        model = self.model_at_sites()
+        return model if self.contribution is None else self.contribution.added_to(model)
+
+    def model_at_sites(self) -> Float[Tensor, "batch points outputs"]:
+        """Returns the frame of the model alone."""
+        state = self.forecaster.apply_increment(self.output.at_sites(), self.base)
         return self.forecaster.denormalised(state)
 
     def at(
@@ -398,7 +440,10 @@ class Forecast:
     ) -> Float[Tensor, "batch queries outputs"]:
         """Returns the frame at any points."""
         neighbours = self.output.sites.neighbours(queries)
-        return self.forecaster.at_queries(self.output.at(queries), self.values, neighbours)
+        model = self.forecaster.at_queries(self.output.at(queries), self.base, neighbours)
+        if self.contribution is None:
+            return model
+        return self.contribution.at(neighbours, self.forecaster.partition).added_to(model)
 
     def interpolated(
         self, queries: Float[Tensor, "*#batch queries dim"]

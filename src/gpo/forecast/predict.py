@@ -1,4 +1,4 @@
-"""Forecasts of all series of a data set, or predictions of all its static maps, in sequence.
+"""Forecasts of all samples of a data set, in sequence.
 
 Only the input frames of a step, its prediction at the input points and a block of predictions at
 query points are in memory.
@@ -7,6 +7,7 @@ query points are in memory.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, repeat
 
 import numpy as np
 import torch
@@ -14,16 +15,19 @@ from jaxtyping import Float
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.gaps import fill_gaps, fill_in_time
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import Block, QueryPoints
+from gpo.data.seasons import seasons_of
 from gpo.data.steps import MONTH, even_steps, format_step, later_times
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 from gpo.execution.memory import memory_problem
+from gpo.forecast.blend import Contribution
 from gpo.forecast.compatibility import check_time
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
+from gpo.forecast.rollout import rollout_results
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Forecasts:
     """Computes the forecasts of a data set."""
 
     forecaster: Forecaster
-    data: Trajectories | StaticMaps
+    data: FieldData
     num_steps: int = 1
     """Number of autoregressive steps per series; 1 for static maps."""
     places: QueryPoints | None = None
@@ -61,19 +65,18 @@ class Forecasts:
     def __post_init__(self) -> None:
         """Checks that the data have the input of the forecaster."""
         task, data = self.forecaster.task, self.data
-        if isinstance(data, StaticMaps):
-            if task.lead > 0:
-                raise DataError(data.source, "file", "must hold a time series, got static maps.")
-            names = tuple(variable.name for variable in data.inputs)
-            if names != task.inputs:
-                problem = f"must be {', '.join(task.inputs)}, got {', '.join(names)}."
-                raise DataError(data.source, "inputs", problem)
-        elif self._last + 1 < self._num_needed:
+        for side, variables, expected in (
+            ("inputs", data.inputs, task.fields), ("outputs", data.outputs, task.outputs),
+        ):  # fmt: skip
+            names = tuple(variable.name for variable in variables)
+            if names != expected:
+                problem = f"must be {', '.join(expected)}, got {', '.join(names)}."
+                raise DataError(data.source, side, problem)
+        if self._last + 1 < self._num_needed:
             problem = f"must have at least {self._num_needed} frames to start from, got"
             raise DataError(data.source, "time", f"{problem} {self._last + 1}.")
-        else:
-            self._check_gaps(data)
-            self._check_forcings(data)
+        self._check_gaps(data)
+        self._check_forcings(data)
         self._check_memory()
         counts = {geometry.num_points for geometry in data.geometries}
         if self.places is None and len(counts) > 1:
@@ -92,7 +95,7 @@ class Forecasts:
         if problem is not None:
             raise DataError(self.data.source, "coords", problem)
 
-    def _check_gaps(self, data: Trajectories) -> None:
+    def _check_gaps(self, data: FieldData) -> None:
         """Raises an error if the input frames are not evenly spaced in time."""
         first = self._last + 1 - self._num_needed
         is_even = even_steps(data.time, data.origin)[first : self._last]
@@ -108,7 +111,7 @@ class Forecasts:
             f"{before} to {after}. {self._usable_start(data)}",
         )
 
-    def _usable_start(self, data: Trajectories) -> str:
+    def _usable_start(self, data: FieldData) -> str:
         """Returns the latest start before this one whose input frames are evenly spaced."""
         needed, is_even = self._num_needed, even_steps(data.time, data.origin)
         for last in range(self._last - 1, needed - 2, -1):
@@ -118,7 +121,7 @@ class Forecasts:
                 return f"The latest usable start before it: --start {text}"
         return "No earlier frame has enough even steps before it."
 
-    def _check_forcings(self, data: Trajectories) -> None:
+    def _check_forcings(self, data: FieldData) -> None:
         """Raises an error if forcings differ from training or end before the forecast."""
         task, names = self.forecaster.task, tuple(variable.name for variable in data.forcings)
         if names != task.forcings:
@@ -135,7 +138,7 @@ class Forecasts:
         data, places = self.data, self.places or QueryPoints.of(self.data.geometry())
         task = self.forecaster.task
         number_type = "f8" if data.number_type == np.float64 else "f4"
-        if isinstance(data, StaticMaps):
+        if task.lead == 0:
             return ForecastLayout(
                 places, data.outputs, data.num_samples, number_type=number_type, case_dim="sample"
             )
@@ -146,9 +149,9 @@ class Forecasts:
         ahead = task.lead * np.arange(1, self.num_steps + 1)
         times = later_times(data.time[self._last], ahead, step, data.origin)
         return ForecastLayout(
-            places, data.variables, data.num_trajectories, times,
+            places, data.outputs, data.num_samples, times,
             data.time_units or task.trained_on.time_units, data.origin, data.levels, number_type,
-            data.case_dim or ("trajectory" if data.num_trajectories > 1 else ""), data.time_dim,
+            data.case_dim or ("trajectory" if data.num_samples > 1 else ""), data.time_dim,
         )  # fmt: skip
 
     def write(
@@ -168,8 +171,8 @@ class Forecasts:
             frames, first = start.frames, 0
             if kept is not None and kept[0] == case:
                 first, frames = kept[1], torch.from_numpy(kept[2])
-            for step in range(first, self.num_steps):
-                forecast = QueryForecast(self.forecaster, frames, start.coords, start.weights)
+            forecasts = self._rollout(case, start, frames, range(first, self.num_steps), writer)
+            for step, forecast in forecasts:
                 for number, block in enumerate(blocks):
                     if case * per_case + step * len(blocks) + number >= writer.num_done:
                         values = self._block(forecast, block, layout.points, is_masked)
@@ -177,11 +180,62 @@ class Forecasts:
                             _check_finite(values, self._is_missing(start, block, layout, is_masked))
                         writer.write(layout.index(case, step, block), values)
                         yield case, step, block
-                if step + 1 < self.num_steps:
-                    state = forecast.at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
-                    forcings = self._forcings(case, step + 2)
-                    frames = self.forecaster.advance(frames[None], state[None], forcings)[0]
-                    writer.keep(case, step + 1, frames.numpy())
+
+    def _rollout(
+        self, case: int, start: Start, frames: Tensor, steps: range, writer: AbstractForecastWriter
+    ) -> Iterator[tuple[int, QueryForecast]]:
+        """Yields number and forecast of each step; the writer keeps the input of each later step."""
+        seasons = self._seasons()
+        contributions = islice(self._contributions(case, start, seasons), steps.start, None)
+
+        def predict(step: int, frames: Tensor) -> tuple[int, QueryForecast]:
+            if step > steps.start:
+                writer.keep(case, step, frames[0].numpy())
+            times = seasons[step : step + frames.shape[1] + 1]
+            return step, QueryForecast(
+                self.forecaster.alone, frames[0], start.coords, start.weights, times,
+                next(contributions),
+            )  # fmt: skip
+
+        def frame_of(result: tuple[int, QueryForecast]) -> Tensor:
+            is_masked = (start.weights == 0)[:, None]
+            return result[1].model_at_sites.masked_fill(is_masked, 0.0)[None]
+
+        return rollout_results(
+            self.forecaster.task, frames[None], steps, predict, frame_of,
+            lambda step: self._forcings(case, step + 2),
+        )  # fmt: skip
+
+    def _seasons(self) -> Float[Tensor, "times 2"]:
+        """Returns time of day and month of the input frames and of each step."""
+        task = self.forecaster.task
+        steps = np.arange(1 - task.history, self.num_steps + 1)
+        return torch.from_numpy(seasons_of(self.data, self._last + task.lead * steps))
+
+    def _contributions(
+        self, case: int, start: Start, seasons: Float[Tensor, "times 2"]
+    ) -> Iterator[Contribution | None]:
+        """Yields the contribution of references to each step."""
+        blend = self.forecaster.blend
+        if blend is None:
+            yield from repeat(None, self.num_steps)
+            return
+        forcings, task = None, self.forecaster.task
+        if task.num_forcings and self.num_steps > 1:
+            steps = range(2, self.num_steps + 1)
+            shape = 1, len(steps), len(start.coords), task.num_forcings
+            forcings = start.frames.new_zeros(()).expand(shape)
+            if any(reference.uses_forcings for reference in blend.references.values()):
+                parts = [self._forcings(case, step) for step in steps]
+                forcings = torch.stack([part for part in parts if part is not None], 1)
+        yield from blend.contributions(
+            start.frames[None],
+            start.coords,
+            self.num_steps,
+            weights=start.weights,
+            forcings=forcings,
+            seasons=seasons[None],
+        )
 
     def _block(
         self,
@@ -215,16 +269,12 @@ class Forecasts:
 
     def _start(self, case: int) -> Start:
         geometry = self.data.geometry(case)
-        if isinstance(self.data, StaticMaps):
-            return Start.of(self.data.sample(case)[0][None], geometry)
         lead, last = self.forecaster.task.lead, self._last
-        times = slice(last + 1 - self._num_needed, last + 1, lead)
+        times = slice(last + 1 - self._num_needed, last + 1, max(lead, 1))
         return Start.of(self.data.input_frames(case, times, lead), geometry)
 
-    def _forcings(self, case: int, step: int) -> Float[Tensor, "1 points forcings"] | None:
+    def _forcings(self, case: int, step: int) -> Float[Tensor, "1 points forcings"]:
         """Returns the forcings at the time of a step."""
-        if isinstance(self.data, StaticMaps):
-            return None
         number = self._last + step * self.forecaster.task.lead
         return torch.from_numpy(self.data.forcing_frames(case, np.array([number])))
 
@@ -234,7 +284,6 @@ class Forecasts:
 
         Frames that hold only forcings may follow it.
         """
-        assert isinstance(self.data, Trajectories)
         last = range(len(self.data.time))[self.start]
         if self.start != -1 or all(forcing.num_frames() is None for forcing in self.data.known):
             return last

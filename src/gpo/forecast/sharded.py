@@ -24,7 +24,7 @@ class DistributedForecaster(Forecaster):
         means = None
         if forecaster.task.is_per_site:
             means = forecaster.pointwise
-        super().__init__(forecaster.model, forecaster.task, means)
+        super().__init__(forecaster.model, forecaster.task, means, forecaster.references)
         self.shards = shards
         self.share_sites(shards)
 
@@ -35,17 +35,14 @@ class DistributedForecaster(Forecaster):
         *,
         weights: Float[Tensor, "*#batch points"] | None = None,
         queries: Float[Tensor, "*#batch queries dim"] | None = None,
+        seasons: Float[Tensor, "batch times 2"] | None = None,
     ) -> Float[Tensor, "batch targets outputs"]:
         """Returns the predicted frame at all input points, or at queries."""
-        forecast = self.forecast(frames, coords, weights=weights)
+        forecast = self.forecast(frames, coords, weights=weights, seasons=seasons)
         return forecast.at_sites() if queries is None else forecast.at(queries)
 
-    def forecast(
-        self,
-        frames: Float[Tensor, "batch history points inputs"],
-        coords: Float[Tensor, "*#batch points dim"],
-        *,
-        weights: Float[Tensor, "*#batch points"] | None = None,
+    def _forecast(
+        self, frames: Tensor, coords: Tensor, weights: Tensor | None, seasons: Tensor | None
     ) -> Forecast:
         """Returns a forecast computed on the points of this process."""
         is_sphere = self.model.problem.domain.is_sphere
@@ -54,18 +51,19 @@ class DistributedForecaster(Forecaster):
         part = partition.among(coords.shape[-2])
         self.share_sites(self.shards, partition)
         local_weights = None if weights is None else weights[..., part]
-        inputs = frames[:, :, part], coords[..., part, :]
-        forecast = super().forecast(*inputs, weights=local_weights)
-        return DistributedForecast(self, forecast.values, forecast.output)
+        forecast = super()._forecast(
+            frames[:, :, part], coords[..., part, :], local_weights, seasons
+        )
+        return DistributedForecast(self, forecast.values, forecast.output, forecast.base)
 
 
 @dataclass(frozen=True)
 class DistributedForecast(Forecast):
     """A forecast distributed over processes."""
 
-    def at_sites(self) -> Float[Tensor, "batch points outputs"]:
-        """Returns the frame at the input points of all processes."""
-        return self.output.sites.shard.gathered(super().at_sites(), 1)
+    def model_at_sites(self) -> Float[Tensor, "batch points outputs"]:
+        """Returns the frame of the model at the input points of all processes."""
+        return self.output.sites.shard.gathered(super().model_at_sites(), 1)
 
 
 def _line_length(

@@ -8,7 +8,6 @@ hide these differences.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gpo.atomic_files import atomic_file
-from gpo.data.dataset import StaticMaps, Trajectories, frame_chunks
+from gpo.data.dataset import FieldData
+from gpo.data.frame_chunks import frame_chunks
 from gpo.data.splits import TimeSlice, used_frames
 from gpo.model.checkpoint import check_numbers, sha256
 from gpo.settings_files import CheckpointError
@@ -135,7 +135,7 @@ class SiteMeans:
 
     @classmethod
     def of_series(
-        cls, data: Trajectories, windows: Sequence[TimeSlice], forcings: Normalizer
+        cls, data: FieldData, windows: Sequence[TimeSlice], forcings: Normalizer
     ) -> "SiteMeans":
         """Returns mean and standard deviation over all frames of a split, at every point.
 
@@ -151,17 +151,15 @@ class SiteMeans:
                 "`normalise` must be variables where points differ by trajectory, got points."
             )
         count = total = squares = np.zeros(1)
-        first: np.ndarray | None = None
+        # Subtracting a typical value avoids cancellation.
+        first = np.nan_to_num(data.frames(windows[0].sample, slice(0, 1))[0].astype(np.float64))
         for part in frame_chunks(data, used_frames(windows)):
             values = part.read(data).astype(np.float64)
             is_known = np.isfinite(values)
-            # Subtracting a typical value avoids cancellation.
-            first = np.nan_to_num(values[0]) if first is None else first
             centered = np.where(is_known, values - first, 0.0)
             count = count + is_known.sum(0)
             total = total + centered.sum(0)
             squares = squares + np.square(centered).sum(0)
-        assert first is not None
         mean = total / np.maximum(count, 1)
         variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
         usual = np.sqrt(variance.mean(0))
@@ -177,15 +175,16 @@ class SiteMeans:
         return cls(means, outputs[0], scales, outputs[1])
 
     @classmethod
-    def of(cls, data: StaticMaps, numbers: Sequence[int]) -> "SiteMeans | None":
-        """Returns the means of some samples; None if samples differ in their number of points."""
+    def of(cls, data: FieldData, samples: Sequence[TimeSlice]) -> "SiteMeans | None":
+        """Returns the means of static maps; None if they differ in their number of points."""
         counts = {data.geometry(number).num_points for number in range(data.num_samples)}
         if len(counts) > 1:
             return None
         sums = [_Mean(), _Mean()]
-        for number in numbers:
-            for total, values in zip(sums, data.sample(number), strict=True):
-                total.add(values)
+        for part in frame_chunks(data, used_frames(samples)):
+            values = part.read(data)[0]
+            sums[0].add(values[:, : data.num_inputs])
+            sums[1].add(values[:, data.num_inputs :])
         return cls(*(total.mean() for total in sums))
 
     def save(self, folder: Path) -> None:
@@ -238,73 +237,6 @@ class _Mean:
         return torch.from_numpy(mean)
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Statistics of changes between frames, by variable."""
-
-    size: np.ndarray
-    """Root mean square, in standard deviations of the variable."""
-    trend: np.ndarray
-    """Factor of the previous change, from -1 to 1; negative where changes swing back."""
-    remainder: np.ndarray
-    """Residual after the trend, as a fraction of the change."""
-
-    @classmethod
-    def none(cls, num_variables: int) -> "Changes":
-        """Returns neutral statistics, for static maps."""
-        ones = np.ones(num_variables)
-        return cls(ones, 0 * ones, ones)
-
-
-class ChangeMoments:
-    r"""Weighted sums over changes $b$ and previous changes $a$, for a damped trend.
-
-    $\tau = \langle a, b\rangle / \langle a, a\rangle$ is the least-squares factor of the previous
-    change. It is clipped to [-1, 1], because growth does not persist: a rollout would diverge.
-    """
-
-    def __init__(self) -> None:
-        self._mass = self._squares = np.zeros(1)
-        self._both = self._products = self._before = np.zeros(1)
-
-    def add(self, change: np.ndarray, before: np.ndarray | None, weights: np.ndarray) -> None:
-        """Adds a change.
-
-        Args:
-            change: Points by variables; NaN is ignored.
-            before: The previous change, if there is one.
-            weights: Quadrature weights; points of weight 0 are ignored.
-        """
-        change, is_known = _known(change, weights)
-        change = np.where(is_known, change, 0.0)
-        # `Moments` raises an error for values that cannot be squared.
-        with np.errstate(over="ignore", under="ignore"):
-            self._mass = self._mass + weights @ is_known
-            self._squares = self._squares + weights @ change**2
-            if before is None:
-                return
-            before, was_known = _known(before, weights)
-            is_known = is_known & was_known
-            before = np.where(is_known, before, 0.0)
-            self._both = self._both + weights @ np.where(is_known, change**2, 0.0)
-            self._products = self._products + weights @ (before * change)
-            self._before = self._before + weights @ before**2
-
-    def in_units_of(self, std: np.ndarray) -> Changes:
-        """Returns the statistics of all added changes, in units of `std`."""
-        size = np.maximum(np.sqrt(_ratio(self._squares, self._mass)) / std, MIN_CHANGE)
-        trend = np.clip(_ratio(self._products, self._before), -1.0, 1.0)
-        residual = self._both - 2 * trend * self._products + trend**2 * self._before
-        fraction = np.sqrt(np.maximum(_ratio(residual, self._both), 0.0))
-        remainder = np.where(trend != 0, np.clip(fraction, MIN_CHANGE / size, 1.0), 1.0)
-        return Changes(size, trend + 0 * size, remainder)
-
-
-def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """Returns quotients, 0 where the denominator is 0."""
-    return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator > 0)
-
-
 MIN_CHANGE = 1e-6
 """Smallest change, in standard deviations, that single precision resolves."""
 MIN_CHUNKS_SHOWN = 8
@@ -312,13 +244,16 @@ MIN_CHUNKS_SHOWN = 8
 
 
 def training_statistics(
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
+    data: FieldData,
+    samples: Sequence[TimeSlice],
     means: SiteMeans | None = None,
     *,
     is_quiet: bool = True,
-) -> tuple[Normalizer, Normalizer, Changes]:
-    """Returns the normalisers of inputs and outputs, and the statistics of changes.
+) -> tuple[Normalizer, Normalizer, np.ndarray]:
+    """Returns the normalisers of inputs and outputs, and the size of changes.
+
+    The size is the root mean square change from the last frame to the target, in standard deviations
+    of each variable; one for static maps.
 
     Args:
         data: The data set.
@@ -326,33 +261,31 @@ def training_statistics(
         means: Pointwise means of static maps, subtracted before the statistics.
         is_quiet: Whether to hide the progress bar.
     """
-    if isinstance(data, StaticMaps):
+    if not data.has_time:
         inputs, outputs = _of_maps(data, samples, means)
-        return inputs, outputs, Changes.none(len(data.outputs))
-    states, changes = _of_series(data, samples, is_quiet)
-    return states, states, changes.in_units_of(states.std)
+        return inputs, outputs, np.ones(len(data.outputs))
+    states, squares = _of_series(data, samples, is_quiet)
+    return states, states, np.maximum(np.sqrt(squares) / states.std, MIN_CHANGE)
 
 
 def _of_maps(
-    data: StaticMaps, numbers: Sequence[int], means: SiteMeans | None
+    data: FieldData, samples: Sequence[TimeSlice], means: SiteMeans | None
 ) -> tuple[Normalizer, Normalizer]:
     inputs, outputs = Moments(), Moments()
     common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
-    for number in numbers:
-        weights = data.geometry(number).weights
-        for moments, values, mean in zip(
-            (inputs, outputs), data.sample(number), common, strict=True
-        ):
-            moments.add((values - mean)[None], weights)
+    for part in frame_chunks(data, used_frames(samples)):
+        values, weights = part.read(data), data.geometry(part.sample).weights
+        inputs.add(values[..., : data.num_inputs] - common[0], weights)
+        outputs.add(values[..., data.num_inputs :] - common[1], weights)
     return inputs.normalizer(), outputs.normalizer()
 
 
 def _of_series(
-    data: Trajectories, windows: Sequence[TimeSlice], is_quiet: bool
-) -> tuple[Normalizer, ChangeMoments]:
-    """Returns statistics of all frames, and of the change from the last input to the target."""
-    inputs = {(window.trajectory, window.target): window.inputs[-2:] for window in windows}
-    states, changes = Moments(), ChangeMoments()
+    data: FieldData, windows: Sequence[TimeSlice], is_quiet: bool
+) -> tuple[Normalizer, np.ndarray]:
+    """Returns statistics of all frames, and the mean square change from the last input to the target."""
+    inputs = {(window.sample, window.target): window.last for window in windows}
+    states, mass, squares = Moments(), np.zeros(1), np.zeros(1)
     parts = frame_chunks(data, used_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
@@ -360,22 +293,25 @@ def _of_series(
         parts, "statistics", transient=True, disable=is_quiet or len(parts) < MIN_CHUNKS_SHOWN
     )
     for part in shown:
-        if part.trajectory != trajectory:
-            trajectory, recent = part.trajectory, dict[int, np.ndarray]()
+        if part.sample != trajectory:
+            trajectory, recent = part.sample, dict[int, np.ndarray]()
         values, weights = part.read(data), data.geometry(trajectory).weights
         states.add(values, weights)
         recent |= zip(part.frames, values, strict=True)
         for number in part.frames:
-            frames = [recent[n] for n in inputs.get((trajectory, number), ())]
-            if frames:
-                before = frames[-1] - frames[0] if len(frames) > 1 else None
-                changes.add(recent[number] - frames[-1], before, weights)
+            last = inputs.get((trajectory, number))
+            if last is not None:
+                change, is_known = _known(recent[number] - recent[last], weights)
+                # `Moments` raises an error for values that cannot be squared.
+                with np.errstate(over="ignore", under="ignore"):
+                    mass = mass + weights @ is_known
+                    squares = squares + weights @ np.where(is_known, change, 0.0) ** 2
         # Keep only the frames that later changes need.
-        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - 2 * lead}
-    return states.normalizer(), changes
+        recent = {n: frame for n, frame in recent.items() if n >= part.frames.stop - lead}
+    return states.normalizer(), np.divide(squares, mass, out=0 * squares, where=mass > 0)
 
 
-def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Normalizer:
+def forcing_statistics(data: FieldData, windows: Sequence[TimeSlice]) -> Normalizer:
     """Returns the normaliser of forcings over the frames of the training split."""
     parts: list[Normalizer] = []
     for forcing in data.known:
@@ -391,7 +327,7 @@ def forcing_statistics(data: Trajectories, windows: Sequence[TimeSlice]) -> Norm
 
 
 def _forcing_frames(
-    data: Trajectories, windows: Sequence[TimeSlice], is_constant: bool
+    data: FieldData, windows: Sequence[TimeSlice], is_constant: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for trajectory, numbers in used_frames(windows).items():
         weights = data.geometry(trajectory).weights

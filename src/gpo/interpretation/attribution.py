@@ -19,10 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
+from gpo.interpretation.controls import Controls
 from gpo.interpretation.correlations import VelocityMatch
 from gpo.interpretation.diffusion import (
     Scales,
@@ -33,7 +34,6 @@ from gpo.interpretation.diffusion import (
     scales_at_floor,
 )
 from gpo.interpretation.displacements import (
-    Controls,
     Displacements,
     displacements,
     has_moving_particles,
@@ -57,7 +57,7 @@ MAX_PARTS = 6
 
 def describe_motion(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     batches: Sequence[Batch],
     variables: FlowVariables,
     generator: np.random.Generator,

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry
-from gpo.data.splits import trajectory_of
+from gpo.data.splits import TimeSlice
 from gpo.evaluation.spectrum import NoSpectrumError, spectral_errors
-from gpo.forecast.examples import Example, collate, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.ablation import Ablation
 from gpo.model.particles import Particles
@@ -41,7 +41,12 @@ class Batch:
         """Returns the predictions in the units of the data."""
         example = self.example
         with torch.no_grad(), (ablation or Ablation()).applied(forecaster.model.operator):
-            return forecaster(example.frames, example.coords, weights=example.site_weights)
+            return forecaster.alone(
+                example.frames,
+                example.coords,
+                weights=example.site_weights,
+                seasons=example.seasons,
+            )
 
     def traced(self, forecaster: Forecaster) -> Trace:
         """Returns all intermediate activations of the prediction."""
@@ -80,11 +85,11 @@ def distances(first: Tensor, second: Tensor, weights: Tensor) -> list[float]:
 
 
 def make_batches(
-    data: Trajectories | StaticMaps, samples: Sequence[Any], *, reconstructs: bool = False
+    data: FieldData, samples: Sequence[TimeSlice], *, reconstructs: bool = False
 ) -> list[Batch]:
     """Returns the examples of some samples of a split, batched where their sites are the same."""
-    examples = make_examples(data, samples, reconstructs=reconstructs)
-    return grouped([(data.geometry(trajectory_of(m)), examples[n]) for n, m in enumerate(samples)])
+    examples = TimeSliceExamples(data, samples, reconstructs=reconstructs)
+    return grouped([(data.geometry(m.sample), examples[n]) for n, m in enumerate(samples)])
 
 
 def grouped(examples: Sequence[tuple[Geometry, Example]]) -> list[Batch]:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.units import canonical
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.batches import Batch
@@ -135,7 +135,7 @@ def implied_viscosity(length: Sequence[float] | np.ndarray, time_step: float) ->
 
 def describe_diffusion(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     batches: Sequence[Batch],
     rows: Sequence[Mapping[str, Any]],
     true: Viscosity | None = None,
@@ -213,14 +213,14 @@ def _beside(summary: Mapping[str, Any], true: Viscosity | None) -> dict[str, Any
     return {"true": true.value, "known_by": true.known_by, "ratio": ratios}
 
 
-def _time_step(forecaster: Forecaster, data: Trajectories | StaticMaps) -> float | None:
+def _time_step(forecaster: Forecaster, data: FieldData) -> float | None:
     """Returns the time that a prediction goes ahead, in the time units of the data."""
-    if isinstance(data, StaticMaps) or forecaster.task.lead == 0:
+    if forecaster.task.lead == 0:
         return None
     return float(data.time_step * forecaster.task.lead)
 
 
-def viscosity_units(batch: Batch, data: Trajectories | StaticMaps) -> str | None:
+def viscosity_units(batch: Batch, data: FieldData) -> str | None:
     """Returns the units of implied viscosities; None where axes have different units."""
     geometry = batch.geometry
     lengths = (
@@ -228,7 +228,7 @@ def viscosity_units(batch: Batch, data: Trajectories | StaticMaps) -> str | None
     )
     if len(lengths) > 1:
         return None
-    length, time = lengths.pop(), "" if isinstance(data, StaticMaps) else canonical(data.time_units)
+    length, time = lengths.pop(), canonical(data.time_units)
     return f"{length}2 {time}-1" if {length, time}.isdisjoint({"", "1"}) else UNKNOWN_UNITS
 
 

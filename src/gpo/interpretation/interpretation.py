@@ -13,8 +13,8 @@ import torch
 from scipy.stats import wasserstein_distance
 
 from gpo.data.coarsen import coarsen
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
-from gpo.data.splits import evenly, trajectory_of
+from gpo.data.dataset import DataError, FieldData
+from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.flow import FlowVariables
 from gpo.forecast.forecaster import Forecaster
 from gpo.interpretation.ablations import Track, compare_ablations, run_ablations
@@ -43,11 +43,11 @@ MAX_VALUES = 2**18
 
 def interpret(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
+    data: FieldData,
+    samples: Sequence[TimeSlice],
     *,
     num_examples: int = 8,
-    other: tuple[Trajectories | StaticMaps, Sequence[Any]] | None = None,
+    other: tuple[FieldData, Sequence[TimeSlice]] | None = None,
     same: Mapping[str, Forecaster] | None = None,
     velocity: Sequence[str] = (),
     viscosity: Viscosity | None = None,
@@ -77,7 +77,7 @@ def interpret(
     other_scales = None
     if scales_of is not None:
         other_scales = matched(learned_scales(forecaster), learned_scales(scales_of))
-    reconstructs = isinstance(data, Trajectories) and forecaster.task.lead == 0
+    reconstructs = forecaster.task.lead == 0
     selected = evenly(samples, num_examples)
     batches = make_batches(data, selected, reconstructs=reconstructs)
     generator = np.random.default_rng(seed)
@@ -167,8 +167,8 @@ def other_data(
 
 def half_resolution(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
+    data: FieldData,
+    samples: Sequence[TimeSlice],
     *,
     reconstructs: bool,
 ) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def half_resolution(
                 make_batches(source, [sample], reconstructs=reconstructs)
                 for source in (data, coarse)
             )
-            kept = data.geometry(trajectory_of(sample)).coarsen(2)[1]
+            kept = data.geometry(sample.sample).coarsen(2)[1]
             rows.append(_change(forecaster, full, half, torch.from_numpy(kept)))
     except DataError as error:
         return {"reason": error.problem.rstrip(".")}

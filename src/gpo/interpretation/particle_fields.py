@@ -331,7 +331,9 @@ def reconstruct(forecaster: Forecaster, example: Example) -> ParticleReconstruct
     (particles,) = operator.particles(values, example.coords, weights=example.site_weights)
     field = example.fields[0, -1]
     if forecaster.reconstructs:
-        reconstructed = forecaster(example.frames, example.coords, weights=example.site_weights)[0]
+        reconstructed = forecaster.alone(
+            example.frames, example.coords, weights=example.site_weights
+        )[0]
         return ParticleReconstruction(particles, field, reconstructed)
     amounts = values[0, :, -len(forecaster.task.inputs) :]
     reconstructed = _reconstructed(particles, amounts, example, operator.problem.domain)

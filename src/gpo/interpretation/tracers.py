@@ -16,18 +16,20 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import TimeSlice, evenly, trajectory_of
+from gpo.data.dataset import FieldData
+from gpo.data.splits import TimeSlice, evenly
 from gpo.evaluation.flow import FlowVariables
 from gpo.execution.points import Sites
 from gpo.forecast.examples import Example, TimeSliceExamples, followed
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.rollout import rollout_results
 from gpo.inspect.tracers import KINDS, Tracers
 from gpo.interpretation.batches import Batch, grouped
 from gpo.interpretation.displacements import displacements
 from gpo.model.ablation import Ablation
 from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
+from gpo.model.trace import Trace
 from gpo.numerics.domain import Domain
 from gpo.numerics.footprints import tangent_frame
 from gpo.transforms.lattice import LatticePoints
@@ -147,8 +149,8 @@ class Advector:
 
 def follow_tracers(
     forecaster: Forecaster,
-    data: Trajectories | StaticMaps,
-    samples: Sequence[Any],
+    data: FieldData,
+    samples: Sequence[TimeSlice],
     variables: FlowVariables,
     best: Mapping[str, int],
     *,
@@ -164,7 +166,7 @@ def follow_tracers(
         best: Layer and number of the particle whose displacements advect tracers.
         num_examples: Number of examples, evenly chosen.
     """
-    if isinstance(data, StaticMaps):
+    if samples[0].lead == 0:
         return {"reason": "static maps have no time to follow tracers in"}, None
     flow = variables.on(data.geometry())
     if flow is None:
@@ -178,7 +180,7 @@ def follow_tracers(
     chosen = evenly(range(len(examples)), num_examples)
     slices = [examples.windows[number] for number in chosen]
     pairs = zip(chosen, slices, strict=True)
-    batches = grouped([(data.geometry(trajectory_of(part)), examples[n]) for n, part in pairs])
+    batches = grouped([(data.geometry(part.sample), examples[n]) for n, part in pairs])
     kinds = KINDS if all(len(batch.example.frames) > 1 for batch in batches) else KINDS[:2]
     parts, first = [], 0
     for batch in batches:
@@ -305,22 +307,35 @@ def rollout_particles(
 
     Args:
         forecaster: A trained gpo.
-        example: The initial frames, with the forcings of the steps after the first.
+        example: The initial frames, with forcings and seasons of the steps after the first.
         num_steps: Number of steps.
         ablation: Components that are switched off in every step.
     """
-    operator, frames = forecaster.operator, example.frames
-    for step in range(num_steps):
+    operator = forecaster.operator
+
+    def predict(step: int, frames: Tensor) -> tuple[Tensor | None, Trace] | None:
         if not bool(frames.isfinite().all()):
-            return
+            return None
         values = forecaster.normalised_input(frames)
         with torch.no_grad(), ablation.applied(operator):
             trace = operator.trace(values, example.coords, weights=example.site_weights)
-        yield trace.gaussians
-        if step + 1 < num_steps:
-            forecast = forecaster.denormalised(forecaster.apply_increment(trace.output, values))
-            forcings = None if example.forcings is None else example.forcings[:, step]
-            frames = forecaster.advance(frames, forecast, forcings)
+            seasons = example.seasons_of_step(step)
+            return forecaster.continued(values, example.coords, seasons), trace
+
+    def frame_of(result: tuple[Tensor | None, Trace] | None) -> Tensor:
+        assert result is not None
+        base, trace = result
+        return forecaster.denormalised(forecaster.apply_increment(trace.output, base))
+
+    def forcings(step: int) -> Tensor | None:
+        return None if example.forcings is None else example.forcings[:, step]
+
+    for result in rollout_results(
+        forecaster.task, example.frames, range(num_steps), predict, frame_of, forcings
+    ):
+        if result is None:
+            return
+        yield result[1].gaussians
 
 
 def to_cartesian(

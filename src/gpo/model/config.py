@@ -132,7 +132,7 @@ class PaperConfig:
     """Position features: fourier, mlp or none."""
     num_frequencies: Annotated[int, arg(metavar="N")] = 16
     """Number of random frequencies of the Fourier features."""
-    fourier_std: float = 1.0
+    fourier_std: Suppress[float] = 1.0
     """Standard deviation of frequencies, in cycles per domain."""
     fourier_seed: Suppress[int | None] = None
     """Seed of these frequencies; that of the run when not given."""
@@ -140,19 +140,11 @@ class PaperConfig:
     """Round frequencies to whole turns on periodic axes."""
     input_coordinates: Suppress[bool] = False
     """Also give the coordinates themselves to the encoder."""
-    sigma_min: float = 0.01
+    sigma_min: Suppress[float] = 0.01
     """Smallest scale without penalty, in domain lengths."""
-    sigma_max: float = 1.0
+    sigma_max: Suppress[float] = 1.0
     """Largest scale without penalty, in domain lengths."""
-    has_gaussian_field: FlagCreatePairsOff[
-        Annotated[
-            bool,
-            arg(
-                help="Replace particles by an MLP: the paper's ablation.",
-                help_behavior_hint="(default: False)",
-            ),
-        ]
-    ] = True
+    has_gaussian_field: Suppress[bool] = True
     """Whether the encoder returns particles, not the features of an MLP."""
     mixing: float = 0.5
     """(Initial) coefficient lambda of the convex residual."""
@@ -189,7 +181,7 @@ class PaperConfig:
     share_layers: FlagCreatePairsOff[bool] = False
     """Share the weights of all layers."""
     query_neighbours: Annotated[int, arg(metavar="N")] = 8
-    """Points interpolated at a query point (1: nearest, as published)."""
+    """Number of points interpolated at a query point."""
     ablation: Annotated[PaperAblation | None, arg(metavar="ROW", help_behavior_hint="")] = None
     """Row of the paper's ablation table, such as without-pg-operator."""
     loss_center: float = 0.1

@@ -124,7 +124,7 @@ def record(
         )
     domain, dtype = model.problem.domain, sites.coords_dtype
     coords = domain.from_local(sites.geometry.coords).to(dtype).expand(len(values), -1, -1)
-    return Trace(
+    trace = Trace(
         tuple(cloud.placed(domain, dtype) for cloud in particles),
         tuple(
             (state if isinstance(state, Tensor) else state.values).transpose(0, 1)
@@ -137,3 +137,6 @@ def record(
         domain,
         model.waves,
     )
+    # Copies of layers refer to themselves: what they keep would stay until it is collected.
+    kept.clear()
+    return trace

@@ -132,7 +132,7 @@ class TransportLayer(AbstractLayer):
     def particles(
         self,
         displacement: Displacements,
-        scales: Float[Tensor, "gaussians axes"],
+        scales: Float[Tensor, "gaussians _"],
         contribution: Float[Tensor, "points batch source_channels"],
         points: Points,
     ) -> Particles:

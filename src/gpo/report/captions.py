@@ -75,7 +75,7 @@ def rollout_caption(results: Results, last: float) -> str:
         results: Results with rollouts.
         last: Relative L2 of the shown rollout after its last step.
     """
-    mean = results.rollout["model"][-1]
+    mean = results.rollout[results.written][-1]
     others = f"the mean of {results.num_rollouts} is {format_score(mean)}" if mean is not None else "others are no longer finite"  # fmt: skip
     return (
         "A forecast applied to its own output, from the last start of the test split. Colour scales are "

@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry, focus_box
 from gpo.data.splits import evenly
 from gpo.report.appearance import add_bar, label_with_units, readable_units
@@ -22,9 +22,9 @@ _Panel = tuple[str, str, Geometry, np.ndarray, tuple[float, float]]
 """Title, label of the colours, sites, values and colour limits."""
 
 
-def draw_contact_sheet(data: Trajectories | StaticMaps, path: Path) -> Path:
-    """Writes a PNG: rows of variables over time, or rows of samples with one column per variable."""
-    rows = _frames(data) if isinstance(data, Trajectories) else _samples(data)
+def draw_contact_sheet(data: FieldData, path: Path) -> Path:
+    """Writes a PNG: a row for each variable, over time or over samples of one frame."""
+    rows = _rows(data)
     shape = len(rows), len(rows[0])
     size = (3.2 * shape[1] + 0.8, panel_height(rows[0][0][2]) * shape[0])
     figure, grid = plt.subplots(*shape, figsize=size, squeeze=False, layout="constrained")
@@ -222,32 +222,30 @@ def _draw_points(axes: Axes, geometry: Geometry, shown: np.ma.MaskedArray, style
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
 
 
-def _frames(data: Trajectories) -> list[list[_Panel]]:
-    """Returns a row of frames for each variable of the first trajectories."""
-    numbers = evenly(range(len(data.time)), MAX_COLUMNS)
-    times = data.time_labels(numbers)
-    num_shown = min(data.num_trajectories, max(1, MAX_ROWS // len(data.variables)))
+def _rows(data: FieldData) -> list[list[_Panel]]:
+    """Returns a row for each variable: frames of a sample, or samples where each has one frame."""
+    if len(data.time) > 1:
+        numbers = evenly(range(len(data.time)), MAX_COLUMNS)
+        labels = [f"t = {time}" for time in data.time_labels(numbers)]
+        num_shown = min(data.num_samples, max(1, MAX_ROWS // len(data.variables)))
+        groups = [[(sample, number) for number in numbers] for sample in range(num_shown)]
+    else:
+        samples = evenly(range(data.num_samples), MAX_COLUMNS)
+        labels, groups = [f"sample {sample}" for sample in samples], [[(n, 0) for n in samples]]
     rows = []
-    for trajectory in range(num_shown):
-        geometry = data.geometry(trajectory)
-        frames = np.concatenate([data.frames(trajectory, slice(n, n + 1)) for n in numbers])
-        source = f" of trajectory {trajectory}" if num_shown > 1 else ""
+    for group in groups:
+        source = f" of sample {group[0][0]}" if len(groups) > 1 else ""
+        frames = [data.frames(sample, slice(n, n + 1))[0] for sample, n in group]
+        sites = [data.geometry(sample) for sample, _ in group]
         for channel, variable in enumerate(data.variables[:MAX_ROWS]):
-            label, fields = label_with_units(variable.name, variable.units), frames[..., channel]
-            titles = [f"{variable.name}{source}, t = {time}" for time in times]
-            limits, pairs = color_limits(fields), zip(titles, fields, strict=True)
-            rows.append([(title, label, geometry, field, limits) for title, field in pairs])
-    return rows
-
-
-def _samples(data: StaticMaps) -> list[list[_Panel]]:
-    """Returns a row of variables for each of some samples."""
-    rows = []
-    for number in evenly(range(data.num_samples), MAX_ROWS):
-        variables = (*data.inputs, *data.outputs)[:MAX_COLUMNS]
-        pairs = zip(variables, np.concatenate(data.sample(number), axis=-1).T, strict=False)
-        rows.append([
-            (f"{v.name}, sample {number}", label_with_units(v.name, v.units), data.geometry(number), field, color_limits(field))
-            for v, field in pairs
-        ])  # fmt: skip
+            fields = [frame[:, channel] for frame in frames]
+            units = label_with_units(variable.name, variable.units)
+            limits, panels = (
+                color_limits(np.concatenate(fields)),
+                zip(labels, sites, fields, strict=True),
+            )
+            rows.append([
+                (f"{variable.name}{source}, {label}", units, geometry, field, limits)
+                for label, geometry, field in panels
+            ])  # fmt: skip
     return rows

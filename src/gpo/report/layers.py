@@ -20,7 +20,7 @@ from gpo.forecast.forecaster import Task
 from gpo.model.particles import Particles
 from gpo.report.appearance import input_label, label_with_units
 from gpo.report.contact_sheet import color_limits, draw_panel, in_plane, panel_height
-from gpo.report.particles import outlines, readable_fraction, select_particles
+from gpo.report.particles import outlines_in, readable_fraction, select_particles
 
 MAX_COLUMNS = 4
 MAX_LAYERS = 6
@@ -126,11 +126,7 @@ def draw_footprints(
         axes.hlines(heights, centers - scales, centers + scales, color="#d55e00", alpha=0.5)
         axes.set(xlim=limits[0], ylim=limits[1])
         return
-    shapes = outlines(cloud, fraction, geometry.plot_axes)
-    if domain.is_sphere:
-        # Longitudes of the panel may differ from those of the outlines by full turns.
-        middle, longitudes = sum(limits[0]) / 2, shapes[..., 0].mean(-1)
-        shapes[..., 0] += 360 * np.round((middle - longitudes) / 360)[:, None]
+    shapes = outlines_in(axes, cloud, fraction, geometry)
     ellipses = PolyCollection(list(shapes), facecolors="none", edgecolors="0.1", linewidths=0.7)
     ellipses.set_path_effects([withStroke(linewidth=1.8, foreground="white")])
     axes.add_collection(ellipses, autolim=False)

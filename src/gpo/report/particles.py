@@ -118,6 +118,25 @@ def outlines(
     return centers + fraction * scales * circle
 
 
+def outlines_in(
+    axes: Axes, cloud: ParticleCloud, fraction: float, geometry: Geometry
+) -> Float[np.ndarray, "particles corners axes"]:
+    """Returns ellipses in the coordinates of a panel that shows a field.
+
+    Args:
+        axes: The panel.
+        cloud: The particles.
+        fraction: Half axes in units of sigma.
+        geometry: The sites of the field.
+    """
+    shapes = outlines(cloud, fraction, geometry.plot_axes)
+    if cloud.domain.is_sphere:
+        # Longitudes of the panel may differ from those of the outlines by full turns.
+        middle, longitudes = sum(axes.get_xlim()) / 2, shapes[..., 0].mean(-1)
+        shapes[..., 0] += 360 * np.round((middle - longitudes) / 360)[:, None]
+    return shapes
+
+
 def draw_particle_panels(
     forecaster: Forecaster, rows: Mapping[str, tuple[Example, Geometry]]
 ) -> Figure | None:

@@ -1,6 +1,7 @@
 """Figures of a run: prediction, rollout error and training curves."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from jaxtyping import Float
@@ -19,8 +20,12 @@ FIGURE_WIDTH = 12.4
 """Width of a row of four panels, in inches."""
 CURVE_SIZE = (7.2, 3.6)
 """Size of a figure of curves, in inches."""
-STYLES = {"model": ("C0", "o-"), "persistence": ("C1", "s--"), "climatology": ("C2", "^:")}
-"""Colour and line style by forecast; registered references share one style."""
+OWN_STYLES = {"blend": ("C0", "o-"), "model": ("0.5", ".-")}
+"""Colour and line style of the forecast that is written, and of the model alone."""
+REFERENCE_STYLES = [
+    (f"C{number}", line) for number, line in enumerate(("s--", "^:", "v-.", "D--", "P:", "X-."), 1)
+]
+"""Colour and line style of references, in the order of their registration."""
 
 
 def draw_forecast(
@@ -28,7 +33,7 @@ def draw_forecast(
     task: Task,
     example: Example,
     geometry: Geometry,
-    times: tuple[str, str] | None = None,
+    times: Sequence[str] = ("", ""),
 ) -> Figure:
     """Returns input, truth, prediction and error of one example, one row per variable.
 
@@ -37,9 +42,9 @@ def draw_forecast(
         task: Names and units of inputs and outputs.
         example: The example that was predicted.
         geometry: The sites of the example.
-        times: Times or dates of the last input and of the target; None for static maps.
+        times: Times or dates of the last input and of the target; empty for static maps.
     """
-    earlier, later = (f", {time}" for time in times) if times else ("", "")
+    earlier, later = (f", {time}" if time else "" for time in times)
     is_known = example.weights[0].numpy() > 0
     inputs, truth = example.fields[0, -1].numpy(), example.target[0].numpy()
     outputs = task.outputs[:4]
@@ -76,10 +81,13 @@ def draw_rollout(results: Results, lead: int, step: str = "") -> Figure:
         step: Time between frames, in words; empty where frames have no times.
     """
     figure, axes = plt.subplots(figsize=CURVE_SIZE, layout="constrained")
+    references = [name for name in results.rollout if name not in OWN_STYLES]
+    styles = {**OWN_STYLES, **dict(zip(references, cycle(REFERENCE_STYLES), strict=False))}
+    styles[results.written] = OWN_STYLES["blend"]
     for name, errors in results.rollout.items():
         steps = lead * np.arange(1, len(errors) + 1)
         heights = [np.nan if error is None else error for error in errors]
-        color, line = STYLES.get(name, ("0.5", "v-"))
+        color, line = styles[name]
         axes.semilogy(steps, heights, line, color=color, label=name, markersize=3.5)
     spacing = f" (one every {step})" if step else ""
     axes.set(xlabel=f"frames ahead{spacing}", ylabel=f"relative L2, mean of {results.num_rollouts}")

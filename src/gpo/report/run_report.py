@@ -16,9 +16,9 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from gpo.atomic_files import atomic_file, write_text
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.geometry import Geometry
-from gpo.data.splits import trajectory_of, used_frames
+from gpo.data.splits import TimeSlice, used_frames
 from gpo.evaluation.example import ReportExample, last_example
 from gpo.evaluation.results import Results, format_score
 from gpo.forecast.examples import Example
@@ -47,9 +47,9 @@ class ReportInputs:
     """Settings that were tried before training, and their scores; empty where none were."""
     results: Results
     """The numbers of the evaluation."""
-    data: Trajectories | StaticMaps
+    data: FieldData
     """The data that were evaluated."""
-    samples: Sequence[Any]
+    samples: Sequence[TimeSlice]
     """Their test split; the last example is shown."""
     shown: ReportExample
     """The prediction of that example."""
@@ -74,7 +74,7 @@ class Report:
     @property
     def geometry(self) -> Geometry:
         """The sites of the last test example."""
-        return self.run.data.geometry(trajectory_of(self.run.samples[-1]))
+        return self.run.data.geometry(self.run.samples[-1].sample)
 
     @cached_property
     def interpretation(self) -> Interpretation | None:
@@ -157,11 +157,12 @@ def _header(run: ReportInputs) -> str:
     kind = "bad" if "worse" in outcomes else "good" if outcomes == {"better"} else ""
     errors = {name: scores.get("rmse_over_std") for name, scores in results.one_step.items()}
     tiles = "".join(
-        f"<div><dt>{html.escape('RMSE / std' if name == 'model' else name)}</dt>"
+        f"<div><dt>{html.escape(_label(name, results))}</dt>"
         f"<dd>{format_score(error)}</dd></div>"
         for name, error in errors.items() if error is not None
     )  # fmt: skip
-    reasons = "".join(f"{paragraph(reason)}\n" for reason in results.reasons.values())
+    told = (results.blend, *results.reasons.values())
+    reasons = "".join(f"{paragraph(text)}\n" for text in told if text)
     model = f"{results.model['name']}, {results.model['parameters']:,} parameters"
     sites = f"{run.data.geometry().num_points:,} sites of {run.data.source.name}"
     return (
@@ -171,9 +172,15 @@ def _header(run: ReportInputs) -> str:
     )
 
 
+def _label(name: str, results: Results) -> str:
+    """Returns the label of a forecast above its error."""
+    alone = "model alone" if name == "model" else name
+    return "RMSE / std" if name == results.written else alone
+
+
 def _dates(run: ReportInputs) -> str:
     """Returns the first and last date of the test split, where frames have dates."""
-    if not isinstance(run.data, Trajectories) or run.data.origin is None:
+    if run.data.origin is None:
         return ""
     frames = [frame for frames in used_frames(run.samples).values() for frame in frames]
     first, last = run.data.time_labels([min(frames), max(frames)])

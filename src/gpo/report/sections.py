@@ -2,12 +2,12 @@
 
 from PIL import Image
 
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.data.splits import evenly, trajectory_of
+from gpo.data.dataset import FieldData
+from gpo.data.splits import evenly
 from gpo.data.steps import format_step
 from gpo.evaluation.results import COLUMNS, divergence_message, format_score
 from gpo.evaluation.rollout import last_rollout
-from gpo.forecast.examples import Example, make_examples
+from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.report import captions
 from gpo.report.animation import draw_animations
 from gpo.report.appearance import compressed, label_with_units
@@ -57,13 +57,15 @@ def comparisons(report: Report) -> str:
 def rollout(report: Report) -> str:
     """Returns the animation of the last rollout, and the mean error of all rollouts by step."""
     results, data, task = report.run.results, report.run.data, report.forecaster.task
-    if not results.rollout or not isinstance(data, Trajectories):
+    if not results.rollout:
         return ""
     num_steps = len(results.rollout["model"])
     last = last_rollout(report.forecaster, data, report.run.samples, num_steps)
     player = ""
     if last is not None:
-        errors, persistence = last.errors(last.forecast), last.errors(last.persistence)
+        errors, persistence = (
+            last.errors(last.forecast), last.errors(last.forecasts["persistence"])
+        )  # fmt: skip
         times = data.time_labels(last.frames)
         labels = [
             f"step {number} of {len(times)}, {time}: relative L2 {format_score(error)}, "
@@ -92,12 +94,9 @@ def rollout(report: Report) -> str:
 
 def forecast(report: Report) -> str:
     """Returns input, truth, prediction and error of the last test example."""
-    run, task, times = report.run, report.forecaster.task, None
-    if isinstance(run.data, Trajectories):
-        sample = run.samples[-1]
-        target = sample.last if task.lead == 0 else sample.target
-        before, after = run.data.time_labels([sample.last, target])
-        times = before, after
+    run, task, sample = report.run, report.forecaster.task, report.run.samples[-1]
+    target = sample.last if task.lead == 0 else sample.target
+    times = run.data.time_labels([sample.last, target])
     return report.figure(
         "forecast",
         draw_forecast(run.shown.predicted, task, report.example, report.geometry, times),
@@ -152,7 +151,7 @@ def interpretability(report: Report) -> str:
     results = report.interpretation
     if results is None:
         return ""
-    geometry = report.run.data.geometry(trajectory_of(report.run.samples[0]))
+    geometry = report.run.data.geometry(report.run.samples[0].sample)
     texts = interpretation_captions(results)
     rows = {
         quantity: {"number": number, "compare with": other}
@@ -208,18 +207,18 @@ def training(report: Report) -> str:
 
 def _control_examples(run: ReportInputs, lead: int) -> list[Example]:
     """Returns test examples at the same sites, from other trajectories where there are any."""
-    if not isinstance(run.data, Trajectories) or len(run.data.geometries) > 1:
+    if len(run.data.geometries) > 1:
         return []
     shown = run.samples[-1]
-    samples = [sample for sample in run.samples if trajectory_of(sample) != trajectory_of(shown)]
+    samples = [sample for sample in run.samples if sample.sample != shown.sample]
     samples = samples or list(run.samples[:-1])
     controls = evenly(samples, MAX_CONTROLS) if samples else []
-    return [make_examples(run.data, [sample], reconstructs=lead == 0)[0] for sample in controls]
+    return [TimeSliceExamples(run.data, [sample], reconstructs=lead == 0)[0] for sample in controls]
 
 
-def _time_step(data: Trajectories | StaticMaps) -> str:
+def _time_step(data: FieldData) -> str:
     """Returns the time between frames in words; empty where frames have no times."""
-    if not isinstance(data, Trajectories) or not data.time_units:
+    if not data.time_units:
         return ""
     return format_step(data.time_step, data.time_units)
 

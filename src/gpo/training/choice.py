@@ -1,36 +1,41 @@
 """Automatic tuning: short trial runs, scored on validation data, before the main training.
 
 The number of input frames is tuned first, because it has the largest effect. Then one setting is
-changed at a time, and all changes that improve the score by a margin are combined. The best change
-and the unchanged settings train twice as long, and the change is accepted if it is still better by
-the margin. A trial is an ordinary run folder: it can be resumed and extended, and the selected trial
+changed at a time, and all changes that are better are combined. The best change and the unchanged
+settings train twice as long, and the change is accepted if it is still better. Better means that the
+95 % interval of the ratio of errors, over the same validation examples, is below one; with fewer than
+four examples nothing is compared. A trial is an ordinary run folder: it can be resumed and extended, and the selected trial
 becomes the run.
 """
 
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from time import process_time
 from typing import Any
 
-import torch
+import numpy as np
+from jaxtyping import Float
 
 from gpo.atomic_files import write_text
-from gpo.data.dataset import StaticMaps, Trajectories
-from gpo.evaluation.verdict import MIN_BLOCKS
-from gpo.forecast.examples import make_examples, with_values
-from gpo.forecast.statistics import training_statistics
-from gpo.numerics.norms import scaled_rmse
+from gpo.data.dataset import FieldData
+from gpo.data.seasons import DAY_LENGTHS
+from gpo.data.splits import evenly
+from gpo.evaluation.verdict import MIN_BLOCKS, compare
+from gpo.forecast.blend_fit import MAX_EXAMPLES, scaled_errors
+from gpo.forecast.examples import with_values
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import fit_references
 from gpo.settings_files import check_fields, read_json
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.run_folder import CHOICE_FOLDER, LIMITS, Run
-from gpo.training.setup import split_of
+from gpo.training.setup import new_forecaster, split_of
 
 FRACTION = 1 / 3
 """Fraction of the budget of CPU seconds for tuning."""
@@ -48,9 +53,11 @@ MIN_STEPS_WIDER = 150
 """Steps of a trial from which a wider model is tried."""
 BATCH_DIVISOR = 4
 """Divisor of the batch size if a trial takes few steps."""
-MARGIN = 0.9
-"""A change is accepted if it multiplies the score by less than this: scores of trials are noisy, and
-some settings, such as input noise, help rollouts but not the one-step score."""
+MIN_STEPS_PER_DAY = 4
+"""Minimum number of time steps per day with which the time of day is tried as an input."""
+YEAR_HOURS = 365 * 24.0
+SEPARATOR = 9
+"""Number of digits of a trajectory in the name of an example."""
 FILE_NAME = "auto.json"
 
 
@@ -64,6 +71,22 @@ class Trial:
     """RMSE on validation data, in standard deviations; None if the trial failed."""
     steps: int
     cpu_seconds: float
+    errors: dict = field(default_factory=dict)
+    """Error of each validation example, in standard deviations, by trajectory and target."""
+
+    def is_better(self, other: "Trial") -> bool:
+        """Returns whether errors are smaller by an interval, over the examples that both have."""
+        common = sorted(self.errors.keys() & other.errors.keys())
+        if self.score is None or (other.score is not None and len(common) < MIN_BLOCKS):
+            return False
+        if other.score is None:
+            return True
+        pair = (np.array([trial.errors[key] for key in common]) for trial in (self, other))
+        trajectories = [key[:SEPARATOR] for key in common]
+        series = [
+            np.flatnonzero([t == one for t in trajectories]) for one in sorted({*trajectories})
+        ]
+        return compare(*pair, series).outcome == "better"
 
     @property
     def error(self) -> float:
@@ -82,9 +105,8 @@ class Choice:
     trials: list
     cpu_seconds: float
     """CPU seconds of the rejected trials."""
-    reference: str = ""
-    """Name of the untrained reference: persistence for time series."""
-    reference_score: float | None = None
+    references: dict = field(default_factory=dict)
+    """Scores of reference forecasts, by name."""
 
     def save(self, folder: Path) -> None:
         """Writes the result into a run folder."""
@@ -97,6 +119,10 @@ class Choice:
         if not path.exists():
             return None
         stored = read_json(path)
+        if "reference" in stored:
+            # Versions before 0.8.0 had persistence only.
+            name, score = stored.pop("reference"), stored.pop("reference_score", None)
+            stored["references"] = {} if score is None else {name: score}
         try:
             trials = [Trial(**trial) for trial in stored.pop("trials")]
             return cls(**check_fields(cls, stored, str(path)), trials=trials)
@@ -114,11 +140,11 @@ class Choice:
     def rows(self) -> dict[str, dict[str, float]]:
         """Returns a table of the trials, best last."""
         rows: dict[str, dict[str, float]] = {}
-        if self.reference_score is not None:
-            rows[self.reference] = {"validation": self.reference_score}
+        for name, score in self.references.items():
+            rows[name] = {"validation": score}
         for trial in sorted(self.trials, key=lambda trial: -trial.error):
             chosen = " (chosen)" if trial.settings == self.settings else ""
-            name = ", ".join(f"{key} {value}" for key, value in trial.settings.items())
+            name = ", ".join(f"{key} {_text(value)}" for key, value in trial.settings.items())
             rows[(name or "as requested") + chosen] = {
                 **({} if trial.score is None else {"validation": trial.score}),
                 "steps": float(trial.steps),
@@ -127,13 +153,16 @@ class Choice:
         return rows
 
     def verdict(self, score: float | None) -> str:
-        """Returns a warning if the model is no better than the reference, else an empty string."""
-        if self.reference_score is None or (score is not None and score < self.reference_score):
+        """Returns a warning if the model is no better than a reference, else an empty string."""
+        if not self.references:
+            return ""
+        best = min(self.references, key=lambda name: self.references[name])
+        if score is not None and score < self.references[best]:
             return ""
         reached = "no score" if score is None else f"{score:.4g}"
         return (
-            f"not better than {self.reference} on validation data: {reached} against "
-            f"{self.reference_score:.4g}. A larger --budget-cpu or another --lead may help."
+            f"the model alone is not better than {best} on validation data: {reached} against "
+            f"{self.references[best]:.4g}. A larger --budget-cpu or another --lead may help."
         )
 
 
@@ -144,15 +173,15 @@ def requested_settings(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(plain, default=str))
 
 
-def best_by_margin(trials: Sequence[Trial]) -> Trial:
-    """Returns the best trial, where a later one must be better than the best before by `MARGIN`.
+def best_by_interval(trials: Sequence[Trial]) -> Trial:
+    """Returns the best trial, where a later one must be better by an interval than the best before.
 
     Args:
         trials: Trials of equal length, those with fewer changes first.
     """
     best = trials[0]
     for trial in trials[1:]:
-        if trial.error < MARGIN * best.error:
+        if trial.is_better(best):
             best = trial
     return best
 
@@ -169,7 +198,7 @@ class Search:
 
     def __init__(
         self,
-        data: Trajectories | StaticMaps,
+        data: FieldData,
         config: RunConfig,
         given: frozenset[str],
         run: Run,
@@ -183,22 +212,24 @@ class Search:
     def choose(self) -> Choice:
         """Runs trials within the time limit and returns the selected settings."""
         unit = self.seconds / NUM_UNITS
-        if len(split_of(self.data, self.config).validation) < MIN_BLOCKS:
+        split = split_of(self.data, self.config)
+        if len(split.validation) < MIN_BLOCKS:
             # One or two examples would decide by chance.
             return self._choice(self._try({}, unit))
-        histories = self._histories()
+        is_forecast = split.training[0].lead > 0
+        histories = self._histories() if is_forecast else [{}]
         trials = self._try_all(histories, unit)
-        best = best_by_margin(trials)
+        best = best_by_interval(trials)
         if best.steps < MIN_STEPS:
             # Fewer but longer trials, with smaller batches for more steps in the same time.
             seconds, batches = self.seconds / len(trials), self._smaller_batches()
             longer = self._try_all([{**trial.settings, **batches} for trial in trials], seconds)
-            # A short trial may still be the best, because increments start from a good trend.
-            # A longer one needs no margin: training continues from it.
-            return self._choice(min(best_by_margin(longer), best, key=lambda trial: trial.error))
-        changes = [{**best.settings, **change} for change in self._changes(best.steps)]
+            # A short trial may still be the best, because increments start from a good base.
+            # A longer one needs no interval: training continues from it.
+            return self._choice(min(best_by_interval(longer), best, key=lambda t: t.error))
+        changes = [{**best.settings, **change} for change in self._changes(best.steps, is_forecast)]
         changed = self._try_all(changes, unit)
-        better = [trial for trial in changed if trial.error < MARGIN * best.error]
+        better = [trial for trial in changed if trial.is_better(best)]
         if not better:
             return self._choice(best)
         better.sort(key=lambda trial: trial.error)
@@ -208,12 +239,12 @@ class Search:
             for trial in reversed(better):
                 together |= trial.settings
             better.append(self._try(together, unit))
-        finalists = [best.settings, best_by_margin(better).settings]
-        return self._choice(best_by_margin(self._try_all(finalists, 2 * unit)))
+        finalists = [best.settings, best_by_interval(better).settings]
+        return self._choice(best_by_interval(self._try_all(finalists, 2 * unit)))
 
     def _histories(self) -> list[dict[str, Any]]:
         """Returns the histories for which the series is long enough."""
-        if "history" in self.given or isinstance(self.data, StaticMaps):
+        if "history" in self.given:
             return [{}]
         possible: list[dict[str, Any]] = [{}]
         for history in (2, 3):
@@ -230,18 +261,30 @@ class Search:
         is_fixed = "batch_size" in self.given or size < BATCH_DIVISOR
         return {} if is_fixed else {"batch_size": size // BATCH_DIVISOR}
 
-    def _changes(self, steps: int) -> list[dict[str, Any]]:
+    def _changes(self, steps: int, is_forecast: bool) -> list[dict[str, Any]]:
         """Returns changes of one setting each, most promising first, except those that the user set."""
-        rate, is_map = self.config.learning_rate, isinstance(self.data, StaticMaps)
+        rate = self.config.learning_rate
         changes: list[dict[str, Any]] = [{"learning_rate": float(f"{rate / 3:.3g}")}]
-        if is_map:
-            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
+        if is_forecast:
+            changes += [{"relative_to": "change"}, {"noise": 0.0}, *self._cycles()]
         else:
-            changes += [{"relative_to": "change"}, {"noise": 0.0}]
+            changes.append({"learning_rate": float(f"{rate / 10:.3g}")})
         sizes = self.config.model.config
         if steps >= MIN_STEPS_WIDER and hasattr(sizes, "hidden_dim"):
             changes.append({"hidden_dim": 2 * sizes.hidden_dim})
         return [change for change in changes if not change.keys() & self.given]
+
+    def _cycles(self) -> list[dict[str, Any]]:
+        """Returns the time features of the cycles that training data have: the day, the year."""
+        data, features = self.data, list[dict[str, Any]]()
+        if self.config.forcings.time_features:
+            return features
+        day = DAY_LENGTHS.get(data.time_units, 0.0)
+        if data.first_hour is not None and day >= MIN_STEPS_PER_DAY * data.time_step:
+            features.append({"time_features": ("day",)})
+        if data.origin is not None and np.ptp(data.time) >= YEAR_HOURS:
+            features.append({"time_features": ("year",)})
+        return features
 
     def _try_all(self, candidates: list[dict[str, Any]], seconds: float) -> list[Trial]:
         """Returns as many trials as time allows; reading large data takes time as well."""
@@ -253,7 +296,7 @@ class Search:
 
     def _try(self, settings: dict[str, Any], seconds: float) -> Trial:
         """Runs a trial for some CPU seconds, or extends an earlier one with the same settings."""
-        name = "-".join(f"{key}-{value}" for key, value in settings.items()) or "asked"
+        name, data = _folder_name(settings), with_features(self.data, settings)
         config = self.config.changed(**settings, budget_cpu=seconds)
         if config.optimizer.learning_rate is None:
             # Trials skip the range test.
@@ -262,7 +305,7 @@ class Search:
         try:
             # Messages of trials are hidden: the table shows the results.
             with redirect_stdout(StringIO()):
-                train(self.data, config, run.folder, is_quiet=True)
+                forecaster = train(data, config, run.folder, is_quiet=True, fits_blend=False)
             record = run.record()
             assert record is not None
             trial = Trial(
@@ -270,6 +313,7 @@ class Search:
                 score=record.best_score,
                 steps=record.steps,
                 cpu_seconds=record.cpu_seconds,
+                errors=validation_errors(forecaster, data, config),
             )
         except ValueError:
             # Training diverged repeatedly, or the data do not allow these settings.
@@ -281,37 +325,69 @@ class Search:
 
     def _choice(self, best: Trial) -> Choice:
         trials = list(self._trials.values())
-        reference = persistence_score(self.data, self.config.changed(**best.settings))
+        data = with_features(self.data, best.settings)
+        errors = reference_errors(data, self.config.changed(**best.settings))
         return Choice(
             asked=requested_settings(self.config),
             settings=best.settings,
             trials=trials,
             cpu_seconds=sum(t.cpu_seconds for t in trials) - best.cpu_seconds,
-            reference="" if reference is None else "persistence",
-            reference_score=reference,
+            references={name: float(rows.mean()) for name, rows in errors.items()},
         )
 
 
 def adopt_trial(run: Run, choice: Choice) -> None:
     """Moves the selected trial into the run, which continues from it, and deletes the others."""
-    name = "-".join(f"{key}-{value}" for key, value in choice.settings.items()) or "asked"
-    best = run.folder / CHOICE_FOLDER / name
+    best = run.folder / CHOICE_FOLDER / _folder_name(choice.settings)
     for part in ("checkpoints", "log"):
         if (best / part).exists() and not (run.folder / part).exists():
             shutil.move(best / part, run.folder / part)
     shutil.rmtree(run.folder / CHOICE_FOLDER, ignore_errors=True)
 
 
-def persistence_score(data: Trajectories | StaticMaps, config: RunConfig) -> float | None:
-    """Returns the score of persistence on validation data; None for static maps."""
-    if isinstance(data, StaticMaps):
-        return None
+def with_features(data: FieldData, settings: Mapping[str, Any]) -> FieldData:
+    """Returns data with the time features of selected settings, if there are any."""
+    features = settings.get("time_features", ())
+    return data.with_time_features(features) if features else data
+
+
+def validation_errors(
+    forecaster: Forecaster, data: FieldData, config: RunConfig
+) -> dict[str, float]:
+    """Returns the error of each validation example, by trajectory and target."""
+    samples = _validation(data, config)
+    errors = scaled_errors({"model": forecaster.alone}, forecaster.task, data, samples)["model"]
+    names = [_example_name(sample) for sample in samples]
+    # Examples without a value at any site would leave fewer errors than names.
+    return dict(zip(names, errors.tolist(), strict=True)) if len(names) == len(errors) else {}
+
+
+def reference_errors(
+    data: FieldData, config: RunConfig
+) -> dict[str, Float[np.ndarray, " examples"]]:
+    """Returns the errors of reference forecasts on validation examples, by name."""
     split = split_of(data, config)
-    std = torch.from_numpy(training_statistics(data, split.training)[1].std)
-    examples = make_examples(data, with_values(data, split.validation, "validation")[0])
-    scores = []
-    for number in range(len(examples)):
-        example = examples[number]
-        last = example.fields[:, -1]
-        scores.append(scaled_rmse(last, example.target, std, example.weights))
-    return float(torch.stack(scores).mean())
+    forecaster = new_forecaster(data, split, config)
+    references = fit_references(forecaster.reference_inputs(data, split.training))
+    if forecaster.reconstructs or not references:
+        return {}
+    return scaled_errors(references, forecaster.task, data, _validation(data, config))
+
+
+def _validation(data: FieldData, config: RunConfig) -> list[Any]:
+    samples = with_values(data, split_of(data, config).validation, "validation")[0]
+    return evenly(samples, MAX_EXAMPLES)
+
+
+def _example_name(sample: Any) -> str:
+    """Returns a name that sorts by trajectory and time, the same for all histories."""
+    return f"{sample.sample:0{SEPARATOR}d}:{sample.target:09d}"
+
+
+def _folder_name(settings: Mapping[str, Any]) -> str:
+    """Returns the name of the folder of a trial."""
+    return "-".join(f"{key}-{_text(value)}" for key, value in settings.items()) or "asked"
+
+
+def _text(value: Any) -> str:
+    return "+".join(value) if isinstance(value, tuple | list) else str(value)

@@ -29,7 +29,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "data": {"mask": None, "mask_from": None, "untrusted": False},
     "model": {"fourier_seed": None, "num_nodes": None},
     "optimizer": {"optimizer": "adamw", "freeze": None},
-    "task": {"non_negative": (), "normalise": "variables"},
+    "task": {"non_negative": (), "normalise": "variables", "blend": False},
 }
 """Fields that versions since 0.7 added, by section, with their values in older run folders."""
 
@@ -261,10 +261,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     # A first result within minutes on a laptop.
     "quick": {"budget_cpu": 240.0},
     "default": {},
-    # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself.
+    # Section 3: AdamW from 1e-3, StepLR, up to 500 epochs with early stopping, the state itself; no
+    # references in its forecasts.
     "paper": {
         "predict": "state", "optimizer": "adamw", "learning_rate": 1e-3, "schedule": "step",
-        "batch_size": 16, "noise": 0.0,
+        "batch_size": 16, "noise": 0.0, "blend": False,
     },
 }  # fmt: skip
 """Settings of the presets, for all models."""

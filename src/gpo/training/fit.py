@@ -18,13 +18,14 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from gpo.data.dataset import StaticMaps, Trajectories
+from gpo.data.dataset import FieldData
+from gpo.forecast.blend_fit import fit_blend
 from gpo.forecast.examples import (
     Batches,
     EpochShuffle,
     Example,
+    TimeSliceExamples,
     collate,
-    make_examples,
     prefetch_settings,
     with_values,
 )
@@ -50,7 +51,7 @@ from gpo.training.setup import new_forecaster, split_of
 
 
 def train(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     config: RunConfig,
     out: str | Path,
     *,
@@ -58,6 +59,7 @@ def train(
     space_shards: int = 1,
     is_quiet: bool = False,
     logs_tensorboard: bool = False,
+    fits_blend: bool = True,
 ) -> Forecaster:
     """Trains a model, or resumes training, and returns the best one, also saved in the run folder.
 
@@ -71,6 +73,7 @@ def train(
             batches.
         is_quiet: Whether to hide the progress bar.
         logs_tensorboard: Whether to log to TensorBoard as well.
+        fits_blend: Whether to weigh the model and references on validation data at the end.
     """
     run = Run(Path(out))
     config = run.with_optimizer(config)
@@ -80,11 +83,15 @@ def train(
     if run.is_finished(config):
         return Forecaster.load(run.model_folder)
     if global_rank() > 0:
-        return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
+        return _fit(
+            data, config, run, devices, space_shards, is_quiet, logs_tensorboard, fits_blend
+        )
     is_new = not run.folder.exists()
     try:
         with run.lock():
-            return _fit(data, config, run, devices, space_shards, is_quiet, logs_tensorboard)
+            return _fit(
+                data, config, run, devices, space_shards, is_quiet, logs_tensorboard, fits_blend
+            )
     except Exception:
         # A failure before the first checkpoint must not block a corrected command.
         if is_new and not run.has_progress():
@@ -93,13 +100,14 @@ def train(
 
 
 def _fit(
-    data: Trajectories | StaticMaps,
+    data: FieldData,
     config: RunConfig,
     run: Run,
     devices: int,
     space_shards: int,
     is_quiet: bool,
     logs_tensorboard: bool,
+    fits_blend: bool,
 ) -> Forecaster:
     """Trains in a locked run folder."""
     split = split_of(data, config)
@@ -120,8 +128,10 @@ def _fit(
     rank_among_sites = global_rank() % space_shards
     partition = SitePartition.of(sites.num_points, sites.grid_shape, rank_among_sites, space_shards)
     portion = {"reconstructs": config.task.phase == "field", "partition": partition}
-    training = make_examples(data, split.training, num_steps=config.optimizer.rollout, **portion)
-    validation = make_examples(data, split.validation, **portion)
+    training = TimeSliceExamples(
+        data, split.training, num_steps=config.optimizer.rollout, **portion
+    )
+    validation = TimeSliceExamples(data, split.validation, **portion)
     batch_size, accumulate = config.optimizer.batch_size, config.optimizer.accumulate
     order = EpochShuffle(len(training), config.optimizer.seed)
     batches = Batches(order, batch_size, rank=rank, world=groups)
@@ -155,6 +165,9 @@ def _fit(
     assert best is not None
     module.load_state_dict(torch.load(best, weights_only=True, map_location="cpu")["state_dict"])
     if global_rank() == 0:
+        if config.task.blend and fits_blend:
+            forecaster.eval()
+            forecaster = fit_blend(forecaster, data, split.training, split.validation)
         _finish(run, forecaster, config)
     return forecaster
 

@@ -232,7 +232,9 @@ class TrainingModule(lightning.LightningModule):
     def validation_step(self, batch: Example, index: int) -> None:
         """Accumulates the error in standard deviations, which does not depend on units."""
         forecaster = self.forecaster
-        prediction = forecaster(batch.frames, batch.coords, weights=batch.site_weights)
+        prediction = forecaster(
+            batch.frames, batch.coords, weights=batch.site_weights, seasons=batch.seasons
+        )
         score = scaled_rmse(
             prediction, batch.target, forecaster.output_std, batch.weights, forecaster.shard
         )

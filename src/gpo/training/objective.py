@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gpo.forecast.examples import Example
 from gpo.forecast.forecaster import Forecaster, stack_frames
+from gpo.forecast.rollout import rollout_results
 from gpo.model.losses import LossWeights, losses_of
 from gpo.parallel.partition import SitePartition
 
@@ -39,31 +40,37 @@ def training_losses(
         relative_to: Denominator of relative errors: the target state, or the true change to it.
     """
     values = forecaster.normalised_input(batch.frames)
-    state = forecaster.normalised(batch.fields[:, -1]) if relative_to == "change" else None
     if noise is not None:
         values = values + noise.to(values)
-    steps: list[dict[str, Tensor]] = []
-    for step in range(num_steps):
-        is_last = step == num_steps - 1
-        target = forecaster.normalised(batch.targets[:, step])
-        with torch.set_grad_enabled(torch.is_grad_enabled() and (is_last or not pushforward)):
-            losses, prediction = _step_losses(forecaster, values, batch, target, state, weights)
-        if is_last or not pushforward:
-            steps.append(losses)
-        if not is_last:
-            frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
-            following = None
-            if batch.forcings is not None:
-                following = forecaster.normalised_forcings(batch.forcings[:, step])
-            values = stack_frames(forecaster.advance(frames, prediction, following))
-            state = None if state is None else target
-    return {name: torch.stack([losses[name] for losses in steps]).mean() for name in steps[0]}
+    states = [batch.fields[:, -1], *batch.targets.unbind(1)]
+
+    def predict(step: int, frames: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        target = forecaster.normalised(states[step + 1])
+        origin = forecaster.normalised(states[step]) if relative_to == "change" else None
+        is_scored = step == num_steps - 1 or not pushforward
+        with torch.set_grad_enabled(torch.is_grad_enabled() and is_scored):
+            values = stack_frames(frames)
+            base = forecaster.continued(values, batch.coords, batch.seasons_of_step(step))
+            return _step_losses(forecaster, values, batch, base, target, origin, weights)
+
+    def forcings(step: int) -> Tensor | None:
+        values = batch.forcings
+        return None if values is None else forecaster.normalised_forcings(values[:, step])
+
+    frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
+    results = rollout_results(
+        forecaster.task, frames, range(num_steps), predict, lambda result: result[1], forcings
+    )
+    steps = [losses for losses, _ in results]
+    scored = steps[-1:] if pushforward else steps
+    return {name: torch.stack([losses[name] for losses in scored]).mean() for name in scored[0]}
 
 
 def _step_losses(
     forecaster: Forecaster,
     values: Tensor,
     batch: Example,
+    base: Tensor | None,
     target: Tensor,
     origin: Tensor | None,
     weights: LossWeights,
@@ -76,7 +83,7 @@ def _step_losses(
         target,
         weights=batch.site_weights,
         target_weights=batch.weights,
-        apply_increment=lambda output: forecaster.apply_increment(output, values),
+        apply_increment=lambda output: forecaster.apply_increment(output, base),
         loss_weights=weights,
         origin=origin,
     )

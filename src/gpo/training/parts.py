@@ -46,7 +46,7 @@ class DataConfig:
     periodic: Annotated[tuple[str, ...], arg(metavar="AXIS [...]", help_behavior_hint="")] = ()
     """Periodic axes, if the file does not declare them, such as x y."""
     mask: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")] = None
-    """Use only points where this variable is not zero, or 'lsm<0.5' holds."""
+    """Points to use: where a variable is not zero, or 'lsm<0.5'."""
     mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """File with the variable of --mask at the points of the data."""
     untrusted: bool = False
@@ -91,9 +91,11 @@ class TaskConfig:
     predict: Annotated[Literal["state", "increment"], NAME] = "increment"
     """Model output: state, or increment over the last frame (static maps: over the mean)."""
     normalise: Annotated[Literal["variables", "points"], NAME] = "variables"
-    """Mean and standard deviation of fields: per variable, or at each point."""
+    """Normalisation of fields: by variables or points."""
     non_negative: Annotated[tuple[str, ...], arg(metavar="VAR", help_behavior_hint="")] = ()
     """Outputs bounded below by zero, such as rain."""
+    blend: bool = True
+    """Combine the model with reference forecasts, by their errors on validation data."""
     phase: Annotated[Phase, NAME] = "operator"
     """Phase: operator, or field (reconstruction)."""
 

@@ -1,48 +1,40 @@
 """Setup of training: the split of the data, the task and the untrained forecaster."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError, FieldData
 from gpo.data.geometry import Geometry
 from gpo.data.splits import (
     Split,
     split_by_date,
     split_by_file,
-    split_samples,
     split_time_slices,
 )
 from gpo.execution.memory import memory_problem
 from gpo.forecast.compatibility import TrainedOn
-from gpo.forecast.forecaster import Forecaster, Task
+from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import (
-    Changes,
     Normalizer,
     SiteMeans,
     forcing_statistics,
     training_statistics,
 )
+from gpo.forecast.task import Task
 from gpo.model.model import AbstractModel, build_model
 from gpo.model.problem import Problem
 from gpo.model.registry import MODELS
+from gpo.training.base import with_base
 from gpo.training.config import RunConfig
-from gpo.training.parts import TaskConfig
 
 
-def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
-    """Returns the split of a run: time slices of a series, or samples of static maps."""
-    source = config.data
-    if isinstance(data, StaticMaps):
-        if source.test_from is not None or source.test_files is not None:
-            raise ValueError(
-                f"`test_from` and `test_files` must not be set: {data.source} holds static maps, "
-                "which are split by sample."
-            )
-        return split_samples(data)
-    history, lead = config.task.history, config.task.lead
+def split_of(data: FieldData, config: RunConfig) -> Split:
+    """Returns the split of a run."""
+    if not data.has_time:
+        _check_for_maps(data, config)
+    source, history, lead = config.data, config.task.history, config.task.lead
     if source.test_files is not None:
         return split_by_file(data, source.test_files, history=history, lead=lead)
     if source.test_from is not None:
@@ -51,29 +43,41 @@ def split_of(data: Trajectories | StaticMaps, config: RunConfig) -> Split[Any]:
     return split_time_slices(data, history=history, lead=lead)
 
 
+def _check_for_maps(data: FieldData, config: RunConfig) -> None:
+    """Raises an error for settings that only time series can have."""
+    refused = {
+        "test_from": config.data.test_from is not None,
+        "test_files": config.data.test_files is not None,
+        "phase": config.task.phase == "field",
+        "normalise": config.task.normalise == "points",
+        "rollout": config.optimizer.rollout > 1,
+        "relative_to": config.optimizer.relative_to == "change",
+    }
+    names = [name for name, is_set in refused.items() if is_set]
+    if names:
+        raise ValueError(
+            f"`{names[0]}` must not be set: {data.source} holds static maps, which have no times "
+            "and are split by sample."
+        )
+
+
 def new_forecaster(
-    data: Trajectories | StaticMaps, split: Split[Any], config: RunConfig, *, is_quiet: bool = True
+    data: FieldData, split: Split, config: RunConfig, *, is_quiet: bool = True
 ) -> Forecaster:
     """Returns an untrained model with the statistics of the training split."""
     means = _pointwise(data, split, config)
     task, geometry = make_task(data, split, config, means, is_quiet=is_quiet), data.geometry()
     channels = task.history * len(task.inputs), len(task.outputs)
-    return Forecaster(new_model(config, make_problem(*channels, geometry)), task, means)
+    model = new_model(config, make_problem(*channels, geometry))
+    forecaster = Forecaster(model, task, means)
+    return with_base(forecaster, data, split.training, uses_climatology=config.task.blend)
 
 
-def _pointwise(
-    data: Trajectories | StaticMaps, split: Split[Any], config: RunConfig
-) -> SiteMeans | None:
+def _pointwise(data: FieldData, split: Split, config: RunConfig) -> SiteMeans | None:
     """Returns pointwise statistics where a run has them."""
-    is_pointwise = config.task.normalise == "points"
-    if isinstance(data, StaticMaps):
-        if is_pointwise:
-            raise ValueError(
-                f"`normalise` must be variables, got points: {data.source} holds static maps, whose "
-                "means are pointwise with --predict increment."
-            )
+    if split.training[0].lead == 0:
         return SiteMeans.of(data, split.training) if config.task.predict == "increment" else None
-    if not is_pointwise:
+    if config.task.normalise == "variables":
         return None
     forcings = Normalizer(np.zeros(0), np.ones(0))
     if data.known:
@@ -99,67 +103,47 @@ def new_model(config: RunConfig, problem: Problem) -> AbstractModel:
 
 
 def make_task(
-    data: Trajectories | StaticMaps,
-    split: Split[Any],
+    data: FieldData,
+    split: Split,
     config: RunConfig,
     means: SiteMeans | None = None,
     *,
     is_quiet: bool = True,
 ) -> Task:
     """Returns the task, with statistics of the training split."""
-    is_map = isinstance(data, StaticMaps)
-    if is_map and config.optimizer.relative_to == "change":
-        raise ValueError(
-            f"`relative_to` must be state, got change: {data.source} holds static maps, which "
-            "do not change in time."
-        )
+    settings, first = config.task, split.training[0]
     inputs, outputs, changes = training_statistics(data, split.training, means, is_quiet=is_quiet)
-    sources, targets = (data.inputs, data.outputs) if is_map else (data.variables, data.variables)
-    unknown = [n for n in config.task.non_negative if n not in {v.name for v in targets}]
+    unknown = [n for n in settings.non_negative if n not in {v.name for v in data.outputs}]
     if unknown:
-        listed = ", ".join(variable.name for variable in targets)
+        listed = ", ".join(variable.name for variable in data.outputs)
         raise ValueError(f"`non_negative` must be among the outputs, {listed}, got {unknown[0]}.")
     names, forcings = (), Normalizer(np.zeros(0), np.ones(0))
-    if isinstance(data, Trajectories) and data.known:
+    if data.known:
         forcings = forcing_statistics(data, split.training)
         names = tuple(variable.name for variable in data.forcings)
     task = Task(
-        inputs=(*names, *(variable.name for variable in sources)),
-        outputs=tuple(variable.name for variable in targets),
-        units=tuple(variable.units for variable in targets),
-        history=1 if is_map else config.task.history,
-        lead=0 if is_map else config.task.lead,
-        predict="state" if is_map else config.task.predict,
+        inputs=(*names, *(variable.name for variable in data.inputs)),
+        outputs=tuple(variable.name for variable in data.outputs),
+        units=tuple(variable.units for variable in data.outputs),
+        history=len(first.inputs),
+        lead=first.lead,
+        predict=settings.predict if first.lead else "state",
         input_mean=(*forcings.mean.tolist(), *inputs.mean.tolist()),
         input_std=(*forcings.std.tolist(), *inputs.std.tolist()),
         output_mean=tuple(outputs.mean.tolist()),
         output_std=tuple(outputs.std.tolist()),
-        increment_std=tuple(changes.size.tolist()),
-        **_trend(changes, config.task, is_map=is_map),
+        increment_std=tuple(changes.tolist()),
         is_per_site=means is not None,
         trained_on=TrainedOn.of(data),
         forcings=names,
-        non_negative=config.task.non_negative,
+        non_negative=settings.non_negative,
     )
-    if config.task.phase == "field":
+    if settings.phase == "field":
         return replace(task, lead=0, predict="state")
     return task
 
 
-def _trend(changes: Changes, task: TaskConfig, *, is_map: bool) -> dict[str, tuple[float, ...]]:
-    """Returns the damped trend; empty without a previous frame, or if the state is predicted."""
-    is_increment = task.phase == "operator" and task.predict == "increment" and not is_map
-    if not is_increment or task.history < 2 or not changes.trend.any():
-        return {}
-    return {
-        "trend": tuple(changes.trend.tolist()),
-        "remainder": tuple(changes.remainder.tolist()),
-    }
-
-
-def training_memory(
-    data: Trajectories | StaticMaps, config: RunConfig, *, space_shards: int = 1
-) -> int:
+def training_memory(data: FieldData, config: RunConfig, *, space_shards: int = 1) -> int:
     """Estimates the bytes of a training step; raises an error if there is not enough memory.
 
     The estimate of a baseline is 0.
@@ -167,10 +151,10 @@ def training_memory(
     if not MODELS[config.model.name].is_operator:
         return 0
     geometry = data.geometry()
-    inputs = data.inputs if isinstance(data, StaticMaps) else (*data.forcings, *data.variables)
+    num_inputs = len(data.forcings) + len(data.inputs)
     num_sites = -(-max(geometry.num_points for geometry in data.geometries) // space_shards)
     with torch.device("meta"):
-        problem = make_problem(config.task.history * len(inputs), 1, geometry)
+        problem = make_problem(config.task.history * num_inputs, 1, geometry)
         operator = new_model(config, problem).operator
     assert operator is not None
     is_grid, samples = bool(geometry.grid_shape), config.optimizer.batch_size

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.solvers.base import Portion, stacked
 from gpo_bench.solvers.airfoil_mesh import mesh_triangles
@@ -89,7 +89,7 @@ class AirfoilVortex(AbstractAirfoils):
         """Writes one group per trajectory."""
         _, triangles = mesh_triangles(self.num_around, self.num_out)
         with stacked(path, self.num_trajectories, portions) as arrays:
-            series = Trajectories(
+            series = FieldData(
                 layout="mesh-series",
                 source=path,
                 variables=tuple(Variable(name) for name in FIELDS),
@@ -98,7 +98,7 @@ class AirfoilVortex(AbstractAirfoils):
                 ),
                 time=np.arange(self.num_frames) * self.frame_step,
                 time_units="",
-                num_trajectories=self.num_trajectories,
+                num_samples=self.num_trajectories,
                 fetch=lambda number, times: arrays["fields"][number, times],
             )
             write_mesh_series(path, series)

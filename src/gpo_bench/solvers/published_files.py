@@ -7,7 +7,7 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
-from gpo.data.dataset import Trajectories
+from gpo.data.dataset import FieldData
 from gpo.data.readers.airfoil import NAMES, check_shapes
 from gpo.data.readers.hdf5 import dataset
 from gpo.data.readers.pdebench import AXES, FLOW
@@ -29,7 +29,7 @@ def write_airfoil(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> 
         np.save(folder / name, values, allow_pickle=False)
 
 
-def write_mesh_series(path: Path, trajectories: Trajectories) -> None:
+def write_mesh_series(path: Path, trajectories: FieldData) -> None:
     """Writes one group per trajectory; components such as velocity_x and velocity_y as one field.
 
     Args:
@@ -38,7 +38,7 @@ def write_mesh_series(path: Path, trajectories: Trajectories) -> None:
     """
     names = [variable.name for variable in trajectories.variables]
     with h5py.File(path, "w") as file:
-        for trajectory in range(trajectories.num_trajectories):
+        for trajectory in range(trajectories.num_samples):
             geometry = trajectories.geometry(trajectory)
             if geometry.triangles is None:
                 raise ValueError("Every geometry must have triangles to be written as a mesh.")

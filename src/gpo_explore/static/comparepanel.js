@@ -4,7 +4,7 @@ import { NO_ABLATION, ablationBody } from "./ablation.js";
 import { applyLayout, arrange, maxHeight } from "./arrange.js";
 import { drawCoast } from "./coast.js";
 import { format, signedScale, withUnits } from "./colours.js";
-import { drawErrors } from "./curve.js";
+import { drawErrors, referenceLines } from "./curve.js";
 import { legend } from "./legend.js";
 import { Picture, themeColour } from "./picture.js";
 import { showError } from "./problem.js";
@@ -123,9 +123,7 @@ export class ComparePanel {
     const lines = [
       { text: run.name, errors: errorsOf(first.errors), colour: "curve", width: 2.4 },
       { text: run.compared.name, errors: errorsOf(second.errors), colour: "second-run", width: 2.4 },
-      ...Object.entries(first.references).map(([name, errors]) => ({
-        text: name, errors: errorsOf(errors), colour: name, isReference: true, width: 1.6, dash: [6, 4], style: "dashed",
-      })),
+      ...referenceLines(first.references, errorsOf),
     ];
     drawErrors(canvas, lines, Math.min(this.store.step, first.errors.length) - 1);
     const { name, units } = run.outputs[variable];

@@ -33,6 +33,16 @@ export function drawErrors(canvas, lines, step) {
   context.restore();
 }
 
+const REFERENCE_COLOURS = 7;
+
+// Returns the curves of reference forecasts, each in a colour of its own.
+export function referenceLines(references, errorsOf) {
+  return Object.entries(references).map(([text, errors], n) => ({
+    text, errors: errorsOf(errors), colour: `reference-${n % REFERENCE_COLOURS}`,
+    isReference: true, width: 1.6, dash: [6, 4], style: "dashed",
+  }));
+}
+
 // Returns the step under a pointer.
 export function stepAt(canvas, px, count) {
   const inner = canvas.clientWidth - MARGIN.left - MARGIN.right;

@@ -5,7 +5,7 @@ import { applyLayout, arrange, maxHeight } from "./arrange.js";
 import { drawCoast } from "./coast.js";
 import { format, signedScale } from "./colours.js";
 import { player } from "./controls.js";
-import { drawErrors, stepAt } from "./curve.js";
+import { drawErrors, referenceLines, stepAt } from "./curve.js";
 import { legend } from "./legend.js";
 import { Picture, themeColour } from "./picture.js";
 import { showError } from "./problem.js";
@@ -110,12 +110,10 @@ export class RolloutPanel {
   drawCurve(output, step) {
     const { variable } = this.store;
     const errorsOf = (errors) => errors.map(({ rms }) => rms[variable]);
-    const { references, no_climatology: reason } = this.whole.metadata;
+    const { references, no_references: reason } = this.whole.metadata;
     const lines = [
       { text: "model", errors: errorsOf(this.whole.metadata.errors), colour: "curve", width: 2.4 },
-      ...Object.entries(references).map(([name, errors]) => ({
-        text: name, errors: errorsOf(errors), colour: name, isReference: true, width: 1.6, dash: [6, 4], style: "dashed",
-      })),
+      ...referenceLines(references, errorsOf),
     ];
     if (this.isAblated) {
       const ablated = { text: "ablated model", errors: errorsOf(this.rollout.metadata.errors), colour: "off" };

@@ -41,7 +41,7 @@ export class SpectrumPanel {
       { name: "predicted", text: "prediction", colour: "curve", width: 2 },
       { name: "error", text: isFull ? "error" : "error of the ablated model", colour: "off", width: 2 },
       { name: "whole", text: "error of the full model", colour: "off", width: 1.4, dash: [2, 3], style: "dotted" },
-      { name: "persistence", text: "error of persistence", colour: "persistence", width: 1.4, dash: [6, 4], style: "dashed" },
+      { name: "persistence", text: "error of persistence", colour: "reference-0", width: 1.4, dash: [6, 4], style: "dashed" },
     ].filter(({ name }) => arrays[name]);
   }
 

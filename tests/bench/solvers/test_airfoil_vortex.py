@@ -17,7 +17,7 @@ def test_a_series_is_written_as_a_mesh_and_read_back(tmp_path):
     assert [variable.name for variable in data.variables] == [
         "density", "pressure", "velocity_x", "velocity_y",
     ]  # fmt: skip
-    assert data.num_trajectories == 2
+    assert data.num_samples == 2
     assert data.geometry(1).triangles is not None
     np.testing.assert_allclose(data.time, [0, 0.1, 0.2, 0.3])
     first, last = data.frames(1)[[0, -1]]

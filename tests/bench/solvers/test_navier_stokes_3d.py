@@ -136,7 +136,7 @@ def test_the_file_has_pdebenchs_layout_and_is_read_back(tmp_path):
     assert [variable.name for variable in data.variables] == [
         "density", "pressure", "Vx", "Vy", "Vz",
     ]  # fmt: skip
-    assert data.num_trajectories == 3
+    assert data.num_samples == 3
     np.testing.assert_allclose(data.time, [0, 0.05, 0.1], rtol=1e-6)
     geometry = data.geometry(0)
     assert geometry.grid_shape == (12, 12, 12)

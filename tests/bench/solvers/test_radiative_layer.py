@@ -142,7 +142,7 @@ def test_the_file_has_the_wells_layout_and_is_read_back(tmp_path):
     assert [variable.name for variable in data.variables] == [
         "density", "pressure", "velocity_x", "velocity_y",
     ]  # fmt: skip
-    assert data.num_trajectories == 5
+    assert data.num_samples == 5
     np.testing.assert_allclose(data.time, [0, 0.05, 0.1], rtol=1e-6)
     geometry = data.geometry(0)
     assert geometry.grid_shape == (16, 48)

@@ -109,7 +109,7 @@ def test_what_is_written_reads_back_as_the_sphere(tmp_path):
         ("velocity_theta", "m s-1"),
         ("velocity_phi", "m s-1"),
     ]
-    assert (data.num_trajectories, data.time_units) == (3, "h")
+    assert (data.num_samples, data.time_units) == (3, "h")
     np.testing.assert_array_equal(data.time, [12, 15, 18])
     geometry = data.geometry()
     assert geometry.domain.is_sphere

@@ -7,6 +7,7 @@ from gpo.data.readers.registry import open_data
 from gpo.data.solvers.base import BlowUpError
 from gpo_bench.solvers.airfoils import TransonicAirfoil
 from gpo_bench.solvers.steady_state import steady_state
+from tests.core.data.files import pair
 
 SMALL = {"num_around": 88, "num_out": 20, "num_trajectories": 3, "portion_size": 2}
 
@@ -17,7 +18,7 @@ def test_the_published_layout_is_written_and_read_back(tmp_path):
     data = open_data(tmp_path / "airfoil")
     assert data.layout == "airfoil"
     assert data.num_samples == 3
-    mesh, mach = data.sample(2)
+    mesh, mach = pair(data, 2)
     np.testing.assert_allclose(mesh.reshape(89, 21, 2), solver.mesh(2), rtol=1e-6, atol=1e-6)
     assert 1.05 < mach.max() < 1.8, "supersonic over the airfoil"
     assert mach.min() < 0.4, "slow at the nose"

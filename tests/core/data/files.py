@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpo.data.dataset import Trajectories
+from gpo.data.dataset import FieldData
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 
@@ -18,6 +18,12 @@ def real_file(*parts: str) -> Path:
     return path
 
 
-def frames_of(data: Trajectories) -> np.ndarray:
-    """Returns all frames of all trajectories."""
-    return np.stack([data.frames(number) for number in range(data.num_trajectories)])
+def frames_of(data: FieldData) -> np.ndarray:
+    """Returns all frames of all samples."""
+    return np.stack([data.frames(number) for number in range(data.num_samples)])
+
+
+def pair(data: FieldData, sample: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the input and the output of a static map."""
+    frame = data.frames(sample)[0]
+    return frame[:, : data.num_inputs], frame[:, data.num_inputs :]

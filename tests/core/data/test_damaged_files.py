@@ -234,7 +234,7 @@ def test_a_chunk_of_blosc_that_is_cut_or_longer_is_refused(tmp_path, zarr_format
     grid().to_zarr(
         path, zarr_format=zarr_format, consolidated=False, encoding={"t2m": {"compressors": packed}}
     )
-    assert open_data(path).num_trajectories == 1
+    assert open_data(path).num_samples == 1
     content = (path / name).read_bytes()
     (path / name).write_bytes(damage(content))
     with pytest.raises(DataError, match=rf"`{name}` is a chunk of {len(damage(content))} bytes"):

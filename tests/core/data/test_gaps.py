@@ -62,7 +62,7 @@ def test_a_range_of_sites_is_filled_from_sites_in_the_range():
 def holed_series():
     """A series in which each frame has another missing site."""
     whole = decaying_waves()
-    values = np.stack([whole.frames(number) for number in range(whole.num_trajectories)])
+    values = np.stack([whole.frames(number) for number in range(whole.num_samples)])
     for time in range(values.shape[1]):
         values[:, time, (5 * time) % 24] = np.nan
     return decaying_waves(values=values)

@@ -23,7 +23,7 @@ def test_the_same_recipe_gives_the_same_bytes(tmp_path):
     assert generate(SMALL, tmp_path / "two.mat")
     assert (tmp_path / "one.mat").read_bytes() == (tmp_path / "two.mat").read_bytes()
     data = open_data(tmp_path / "one.mat")
-    assert (data.num_trajectories, len(data.time)) == (5, 2)
+    assert (data.num_samples, len(data.time)) == (5, 2)
 
 
 def test_an_interrupted_run_goes_on_and_ends_in_the_same_bytes(tmp_path):
@@ -71,7 +71,7 @@ def test_a_killed_process_leaves_no_apparently_complete_file(tmp_path):
         running.kill()
     assert not path.exists()
     finish_forked("gpo", *command)
-    assert open_data(path).num_trajectories == 6
+    assert open_data(path).num_samples == 6
 
 
 def test_an_existing_file_is_kept_and_another_recipe_refused(tmp_path):

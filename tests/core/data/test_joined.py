@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data, open_static
-from gpo.data.splits import split_by_date, split_by_file, split_samples
+from gpo.data.splits import split_by_date, split_by_file, split_time_slices
+from tests.core.data.files import pair
 
 VALUES = np.random.default_rng(0).normal(size=(24, 3, 4)).astype(np.float32)
 
@@ -92,7 +93,7 @@ def test_files_with_the_same_times_are_trajectories(tmp_path):
     for number in range(4):
         write(tmp_path / f"member{number}.nc", [0, 1, 2], values=VALUES + number)
     data = open_data(tmp_path)
-    assert (data.files.kind, data.num_trajectories, len(data.time)) == ("trajectories", 4, 3)
+    assert (data.files.kind, data.num_samples, len(data.time)) == ("trajectories", 4, 3)
     for number in range(4):
         np.testing.assert_array_equal(data.frames(number).ravel(), (VALUES + number)[:3].ravel())
 
@@ -166,8 +167,8 @@ def test_a_split_by_file_tests_on_the_last_files(tmp_path):
         write(tmp_path / f"members/{number}.nc", [0, 1, 2], values=VALUES + number)
     ensemble = open_data(tmp_path / "members")
     split = split_by_file(ensemble, 2)
-    assert {time_slice.trajectory for time_slice in split.test} == {3, 4}
-    assert {time_slice.trajectory for time_slice in split.training} == {0}
+    assert {time_slice.sample for time_slice in split.test} == {3, 4}
+    assert {time_slice.sample for time_slice in split.training} == {0}
     with pytest.raises(ValueError, match="`test_files` must leave files to train on"):
         split_by_file(ensemble, 3)
 
@@ -192,11 +193,11 @@ def test_samples_of_static_maps_in_several_files_are_concatenated(tmp_path, suff
     inputs = ("a",) if suffix == ".nc" else ()
     axes = {"axes": "x,y"} if suffix == ".npz" and not has_samples else {}
     maps = open_data(f"{tmp_path}/a_*{suffix}", ReadOptions(inputs=inputs, select=axes))
-    assert isinstance(maps, StaticMaps)
+    assert not maps.has_time
     assert (maps.num_samples, len(maps.geometries)) == (6, 1)
     assert maps.geometry().grid_shape == (5, 6)
     for number in range(6):
-        values, outputs = maps.sample(number)
+        values, outputs = pair(maps, number)
         np.testing.assert_allclose(values[:, 0], number + VALUES.ravel()[:30], rtol=1e-6)
         np.testing.assert_allclose(outputs, 2 * values)
 
@@ -219,7 +220,7 @@ def test_static_maps_that_do_not_belong_together_are_refused_by_name(tmp_path):
     with pytest.raises(DataError, match=r"samples on a line, or one sample.*--select axes=x,y"):
         open_data(f"{tmp_path}/d_*.npz")
     write_maps(tmp_path / "d_0.npz", [0, 1, 2])
-    with pytest.raises(DataError, match=r"d_0.npz: `file` holds static maps, but e_0.npz a time"):
+    with pytest.raises(DataError, match=r"e_0.npz: `file` must hold static maps, as d_0.npz does"):
         open_data([tmp_path / "d_0.npz", tmp_path / "e_0.npz"])
 
 
@@ -228,7 +229,7 @@ def test_a_file_of_one_static_map_is_one_sample(tmp_path):
     maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("a",)))
     assert (maps.num_samples, maps.geometry().grid_shape) == (1, (5, 6))
     with pytest.raises(ValueError, match="at least 3 samples"):
-        split_samples(maps)
+        split_time_slices(maps)
 
 
 def test_one_static_map_on_unstructured_points_keeps_their_coordinates(tmp_path):
@@ -239,7 +240,7 @@ def test_one_static_map_on_unstructured_points_keeps_their_coordinates(tmp_path)
     maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("mu", "a")))
     assert [variable.name for variable in maps.outputs] == ["u"]
     np.testing.assert_array_equal(maps.geometry().coords, np.stack([x, y], -1))
-    inputs, outputs = maps.sample(0)
+    inputs, outputs = pair(maps, 0)
     np.testing.assert_allclose(inputs, np.stack([np.full(9, 3.0), x + y], -1))
     np.testing.assert_allclose(outputs[:, 0], x * y)
 
@@ -249,6 +250,6 @@ def test_one_static_map_may_be_one_dimensional_with_scalar_inputs(tmp_path):
     xr.Dataset({"u": ("x", x**2), "mu": ((), 3.0)}, {"x": x}).to_netcdf(tmp_path / "one.nc")
     maps = open_data(tmp_path / "one.nc", ReadOptions(inputs=("mu",)))
     assert (maps.num_samples, maps.geometry().grid_shape) == (1, (8,))
-    inputs, outputs = maps.sample(0)
+    inputs, outputs = pair(maps, 0)
     np.testing.assert_array_equal(inputs, np.full((8, 1), 3.0))
     np.testing.assert_allclose(outputs[:, 0], x**2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.dataset import DataError
 from gpo.data.forcing_config import ForcingConfig
 from gpo.data.inputs import open_with_forcings
 from gpo.data.readers.base import ReadOptions
@@ -14,6 +14,7 @@ from gpo.runs import read_data
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.setup import split_of
+from tests.core.data.files import pair
 
 X = np.linspace(0, 1, 24)
 
@@ -58,10 +59,10 @@ def as_table(path):
 def test_scalars_of_a_sample_are_mapped_to_its_field(tmp_path, write, name, inputs, names, var):
     path = write(tmp_path / name)
     data = open_data(path, ReadOptions(inputs=inputs, variables=var))
-    assert isinstance(data, StaticMaps)
+    assert not data.has_time
     assert [variable.name for variable in data.inputs] == names
     assert [variable.name for variable in data.outputs] == ["u"]
-    values, outputs = data.sample(7)
+    values, outputs = pair(data, 7)
     arrays = family()
     columns = {"mu": "mu", "re": "re", "mu_0": "mu", "mu_1": "re"}
     for column, label in zip(values.T, names, strict=True):
@@ -103,7 +104,7 @@ def test_fields_and_scalars_may_be_inputs_together(tmp_path):
     np.savez(tmp_path / "a.npz", **arrays, source=2 * arrays["u"])
     data = open_data(tmp_path / "a.npz", ReadOptions(inputs=("source", "mu"), variables=("u",)))
     assert [variable.name for variable in data.inputs] == ["mu", "source"]
-    inputs, outputs = data.sample(3)
+    inputs, outputs = pair(data, 3)
     np.testing.assert_allclose(inputs[:, 1:], 2 * outputs)
     np.testing.assert_allclose(inputs[:, 0], arrays["mu"][3])
 
@@ -132,7 +133,7 @@ def test_parameters_can_be_inputs_of_recognised_maps(tmp_path):
     np.savez(tmp_path / "a.npz", a=arrays["u"], u=arrays["u"] ** 2, mu=arrays["mu"])
     data = open_with_forcings(tmp_path / "a.npz", ReadOptions(), ForcingConfig(parameters=("mu",)))
     assert [variable.name for variable in data.inputs] == ["mu", "a"]
-    np.testing.assert_allclose(data.sample(5)[0][:, 0], arrays["mu"][5])
+    np.testing.assert_allclose(pair(data, 5)[0][:, 0], arrays["mu"][5])
     with pytest.raises(DataError, match="holds static maps, which have no time"):
         open_with_forcings(tmp_path / "a.npz", ReadOptions(), ForcingConfig(forcing=("mu",)))
 

@@ -7,7 +7,7 @@ import xarray as xr
 from gpo import DataError, RunConfig
 from gpo.cli.data import Reading, open_file
 from gpo.data.masks import Condition
-from gpo.forecast.examples import collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.runs import read_data, with_absolute_paths
 from gpo.training.setup import split_of
 
@@ -65,7 +65,7 @@ def test_a_mask_that_changes_in_time_takes_values_away_at_its_times(files, other
     assert masked[0, 0]
     # What is masked at a target has no weight there.
     config = RunConfig.of(data=str(files), var=("v10",), mask="ice<0.5")
-    examples = make_examples(data, split_of(data, config).training)
+    examples = TimeSliceExamples(data, split_of(data, config).training)
     batch = collate([examples[0]])
     has_weight = (batch.weights[0] > 0).reshape(4, 5).numpy()
     assert not has_weight[ICE[1] >= 0.5].any()

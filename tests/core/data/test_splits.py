@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_range, split_time_slices
 from gpo.forecast.statistics import Normalizer
@@ -17,14 +17,14 @@ def series(num_trajectories, time, values=None):
     time = np.asarray(time, dtype=float)
     if values is None:
         values = np.zeros((num_trajectories, len(time), 3, 1))
-    return Trajectories(
+    return FieldData(
         "test", Path("test"), (Variable("u"),), (SITES,), time, "s", num_trajectories,
         lambda number, times: values[number, times],
     )  # fmt: skip
 
 
 def frames_used(time_slices):
-    return {(w.trajectory, frame) for w in time_slices for frame in (*w.inputs, w.target)}
+    return {(w.sample, frame) for w in time_slices for frame in (*w.inputs, w.target)}
 
 
 @given(st.integers(1, 12), st.integers(12, 80), st.integers(1, 3), st.integers(1, 3))
@@ -66,7 +66,7 @@ def test_times_that_are_not_even_are_named_where_few_examples_are_left():
 def test_a_time_slice_is_history_then_lead():
     split = split_time_slices(series(3, range(9)), history=2, lead=3)
     first = split.training[0]
-    assert (first.trajectory, list(first.inputs), first.target) == (0, [0, 3], 6)
+    assert (first.sample, list(first.inputs), first.target) == (0, [0, 3], 6)
     assert len(split.training) == 3
 
 
@@ -100,7 +100,7 @@ def test_impossible_splits_are_refused(arguments, message):
 def statistics(values):
     data = series(6, range(8), values)
     split = split_time_slices(data)
-    numbers = sorted({piece.trajectory for piece in split.training})
+    numbers = sorted({piece.sample for piece in split.training})
     return Normalizer.fit((data.frames(n), data.geometry().weights) for n in numbers), split
 
 
@@ -109,7 +109,7 @@ def test_statistics_come_from_training_data_only():
     before, split = statistics(values)
     changed = values.copy()
     for piece in (*split.validation, *split.test):
-        changed[piece.trajectory] = 1e6
+        changed[piece.sample] = 1e6
     after, _ = statistics(changed)
     np.testing.assert_array_equal(before.mean, after.mean)
     np.testing.assert_array_equal(before.std, after.std)

@@ -11,8 +11,8 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import split_time_slices
 from gpo.data.steps import MONTH, even_steps, format_step, usual_step
-from gpo.evaluation.references import Climatology
 from gpo.forecast.compatibility import TrainedOn, check_time
+from tests.core.evaluation.test_references import climatology_of, means_at
 from tests.core.test_cli import failure
 from tests.core.test_cli_other_files import make_run, write_sea
 from tests.core.training.series import decaying_waves
@@ -111,26 +111,24 @@ def test_frames_31_days_apart_are_months_for_a_monthly_model():
 
 def test_climatology_over_years_is_monthly():
     data = monthly()
-    climatology = Climatology.of(data, split_time_slices(data).training)
-    assert climatology.at(range(48))[:, 0, 0].tolist() == [*range(12)] * 4
+    climatology = climatology_of(data, split_time_slices(data).training)
+    assert means_at(climatology, data, range(48))[:, 0, 0].tolist() == [*range(12)] * 4
     other = monthly(starts()[5:20])
-    assert climatology.for_data(data, other).at([0, 14])[:, 0, 0].tolist() == [5, 7]
+    assert means_at(climatology, other, [0, 14])[:, 0, 0].tolist() == [5, 7]
     # A year and a half of training frames does not contain every month twice.
     short = monthly(starts(3)[:28])
-    assert len(Climatology.of(short, split_time_slices(short).training).means) == 1
+    assert len(climatology_of(short, split_time_slices(short).training).means) == 1
 
 
 def test_climatology_of_hourly_data_over_years_is_by_month_and_hour():
     time = 6.0 * np.arange(3 * 4 * 365)
     values = ORIGIN.months(time) + 0.1 * (np.arange(len(time)) % 4)
     data = monthly(time, values)
-    climatology = Climatology.of(data, split_time_slices(data).training)
-    np.testing.assert_allclose(climatology.at(range(len(time)))[:, 0, 0], values)
+    climatology = climatology_of(data, split_time_slices(data).training)
+    np.testing.assert_allclose(means_at(climatology, data, range(len(time)))[:, 0, 0], values)
     later = monthly(time[401:500], values[401:500])
     later = replace(later, first_hour=6.0)
-    np.testing.assert_allclose(
-        climatology.for_data(data, later).at([0, 98])[:, 0, 0], values[[401, 499]]
-    )
+    np.testing.assert_allclose(means_at(climatology, later, [0, 98])[:, 0, 0], values[[401, 499]])
 
 
 def test_a_forecast_of_months_is_of_the_months_that_follow(tmp_path, capsys):

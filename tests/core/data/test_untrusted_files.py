@@ -130,7 +130,7 @@ def test_long_attributes_of_a_zarr_array_are_no_chunk(tmp_path):
     for number in (2, 3):
         path = tmp_path / f"{number}.zarr"
         data.to_zarr(path, zarr_format=number, consolidated=False)
-        assert open_data(path).num_trajectories == 1
+        assert open_data(path).num_samples == 1
 
 
 def test_a_zarr_array_of_exabytes_is_refused(store):
@@ -162,14 +162,14 @@ def test_zarr_text_and_the_usual_codecs_are_read(tmp_path, zarr_format):
     data.to_zarr(path, zarr_format=zarr_format, consolidated=False)
     if zarr_format == 2:
         assert json.loads((path / "name/.zarray").read_text())["dtype"] == "|O"
-    assert open_data(path).num_trajectories == 1
+    assert open_data(path).num_samples == 1
 
 
 def test_shards_are_read(tmp_path):
     path = tmp_path / "shards.zarr"
     encoding = {"t2m": {"chunks": (1, 3, 2), "shards": (2, 3, 4)}}
     grid().to_zarr(path, zarr_format=3, consolidated=False, encoding=encoding)
-    assert open_data(path).num_trajectories == 1
+    assert open_data(path).num_samples == 1
 
 
 def test_a_zarr_chunk_that_links_outside_is_refused(store, secret):

@@ -4,40 +4,32 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.forcings import Variable
-from gpo.data.splits import Split, split_samples, split_time_slices
-from gpo.evaluation.linear_map import LinearMap, build_linear_map, chosen_rank
-from gpo.evaluation.references import ReferenceInputs
-from gpo.forecast.examples import collate, make_examples
-from gpo.forecast.forecaster import Forecaster, Task
-from gpo.forecast.statistics import training_statistics
-from tests.core.evaluation.test_score import Times
+from gpo.data.splits import Split, split_time_slices
+from gpo.forecast.examples import TimeSliceExamples, collate
+from gpo.forecast.linear_map import LinearMap, chosen_rank
+from tests.core.evaluation.fitted import inputs_of
+from tests.core.evaluation.test_score import TASK
 from tests.core.training.series import decaying_waves, equal_squares, squares
 
 
-def built(series, split, history=1, **changes):
+def built(series, split, history=1):
     """The linear map for some data, and the test examples as a batch."""
-    names = tuple(variable.name for variable in getattr(series, "variables", ()))
-    inputs, outputs, changed = training_statistics(series, split.training)
-    task = Task(
-        names or tuple(variable.name for variable in series.inputs),
-        names or tuple(variable.name for variable in series.outputs),
-        ("",) * len(outputs.mean), history, 1, "increment", tuple(inputs.mean), tuple(inputs.std),
-        tuple(outputs.mean), tuple(outputs.std), tuple(changed.size),
-    )  # fmt: skip
-    forecaster = Forecaster(Times(1.0), task)
-    reference = build_linear_map(
-        ReferenceInputs(**{
-            "forecaster": forecaster, "data": series, "training_data": series,
-            "training_samples": split.training, "validation_samples": split.validation, **changes,
-        })
-    )  # fmt: skip
-    batch = collate([make_examples(series, split.test)[n] for n in range(len(split.test))])
+    reference = LinearMap.fit(inputs_of(series, split.training, history=history))
+    batch = collate([TimeSliceExamples(series, split.test)[n] for n in range(len(split.test))])
     return reference, batch
 
 
+def predicted(reference, batch):
+    return reference(batch.frames, batch.coords, weights=batch.site_weights)
+
+
+def fitted_map(features, targets):
+    none = torch.zeros(0, 0, dtype=torch.double)
+    return LinearMap(TASK, none, none, none, none)._fitted(features, targets)
+
+
 def error(reference, batch):
-    difference = (reference.predict(batch, ()) - batch.target) * (batch.weights[..., None] > 0)
+    difference = (predicted(reference, batch) - batch.target) * (batch.weights[..., None] > 0)
     return difference.abs().max().item()
 
 
@@ -67,7 +59,7 @@ def test_masked_sites_and_gaps_do_not_disturb_the_others():
     masked = replace(data, geometries=(replace(geometry, weights=weights),))
     reference, batch = built(masked, split_time_slices(masked))
     assert error(reference, batch) < 1e-10
-    assert reference.predict(batch, ()).isfinite().all()
+    assert predicted(reference, batch).isfinite().all()
 
 
 def test_errors_are_those_of_the_map_of_each_rank():
@@ -75,11 +67,11 @@ def test_errors_are_those_of_the_map_of_each_rank():
     features, targets = (torch.randn(20, n, generator=generator).double() for n in (30, 7))
     others, truth = (torch.randn(9, n, generator=generator).double() for n in (30, 7))
     weights = torch.rand(7, generator=generator).double()
-    fitted = LinearMap.fit(features, targets)
+    fitted = fitted_map(features, targets)
     errors = fitted.errors(others, truth, weights)
     assert errors.shape == (9, 11)
     for rank in range(11):
-        difference = fitted.truncated(rank)(others) - truth
+        difference = fitted.truncated(rank).predicted(others) - truth
         torch.testing.assert_close(errors[:, rank], (difference.square() @ weights).sqrt())
 
 
@@ -97,11 +89,13 @@ def test_the_rank_is_the_smallest_that_is_worse_than_the_best_by_at_most_one_sta
 def test_the_map_of_a_rank_is_least_squares_on_principal_components():
     generator = torch.Generator().manual_seed(0)
     features, targets = (torch.randn(20, n, generator=generator).double() for n in (6, 3))
-    fitted = LinearMap.fit(features, targets)
+    fitted = fitted_map(features, targets)
     assert fitted.inputs.shape == (6, 6)
     components = torch.linalg.svd(features, full_matrices=False)[2][:4]
     reduced = torch.linalg.lstsq(features @ components.mT, targets).solution
-    torch.testing.assert_close(fitted.truncated(4)(features), features @ components.mT @ reduced)
+    torch.testing.assert_close(
+        fitted.truncated(4).predicted(features), features @ components.mT @ reduced
+    )
 
 
 def test_noise_is_left_to_persistence():
@@ -110,40 +104,43 @@ def test_noise_is_left_to_persistence():
     walks = 100 + values.cumsum(1)
     noisy = replace(data, fetch=lambda number, times: walks[number, times])
     reference, batch = built(noisy, split_time_slices(noisy))
-    prediction = reference.predict(batch, ())
+    prediction = predicted(reference, batch)
     size = (batch.target - batch.fields[:, -1]).std()
     assert (prediction - batch.fields[:, -1]).std() < 0.5 * size
 
 
 def test_static_maps_have_a_linear_map_of_their_fields():
     data = equal_squares(40)
-    linear = replace(
-        data,
-        outputs=(Variable("s"),),
-        fetch=lambda number: (data.fetch(number)[0], 3 * data.fetch(number)[0].cumsum(0) + 2),
-    )
-    assert error(*built(linear, split_samples(linear))) < 1e-8
+
+    def fetch(number, times):
+        given = data.fetch(number, times)[..., :1]
+        return np.concatenate([given, 3 * given.cumsum(1) + 2], -1)
+
+    linear = replace(data, fetch=fetch)
+    assert error(*built(linear, split_time_slices(linear))) < 1e-8
 
 
 def test_there_is_none_where_sites_do_not_correspond_or_examples_are_too_few():
     maps, data = squares(), decaying_waves()
-    assert built(maps, split_samples(maps))[0] is None
+    assert built(maps, split_time_slices(maps))[0] is None
     split = split_time_slices(data)
     few = Split(split.training[:7], split.validation, split.test, "time")
     assert built(data, few)[0] is None
-    assert built(data, split, validation_samples=())[0] is None
-    other = {"data": decaying_waves(num_points=12)}
-    assert built(data, split, **other)[0] is None
+    reference, _ = built(data, split)
+    assert reference.applies_to(24)
+    assert not reference.applies_to(12)
 
 
 @pytest.mark.parametrize("limit", ["MAX_EXAMPLES", "MAX_NUMBERS"])
 def test_a_limited_number_of_examples_is_used(limit, monkeypatch):
     data = decaying_waves()
     monkeypatch.setattr(
-        f"gpo.evaluation.linear_map.{limit}", {"MAX_EXAMPLES": 9, "MAX_NUMBERS": 9 * 48}[limit]
+        f"gpo.forecast.linear_map.{limit}", {"MAX_EXAMPLES": 9, "MAX_NUMBERS": 9 * 48}[limit]
     )
-    counts = []
-    fit = LinearMap.fit
-    monkeypatch.setattr(LinearMap, "fit", lambda x, y: counts.append(len(x)) or fit(x, y))
-    assert error(*built(data, split_time_slices(data))) < 1e-10
-    assert counts == [9]
+    counts, fit = [], LinearMap._fitted
+    monkeypatch.setattr(
+        LinearMap, "_fitted", lambda self, x, y: counts.append(len(x)) or fit(self, x, y)
+    )
+    built(data, split_time_slices(data))
+    # The last two of nine decide how many components there are.
+    assert counts == [7, 9]

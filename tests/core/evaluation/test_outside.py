@@ -2,16 +2,18 @@
 
 import csv
 import json
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from gpo.data.splits import split_time_slices
-from gpo.evaluation.references import Reference
-from gpo.evaluation.registry import METRICS, REFERENCES
+from gpo.evaluation.registry import METRICS
 from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import AbstractReference
+from gpo.forecast.registry import REFERENCES
 from tests.core.evaluation.test_score import TASK, Times
 from tests.core.training.series import decaying_waves
 
@@ -21,27 +23,34 @@ def bias(prediction, target, weights):
     return (weights[..., None] * (prediction - target)).sum(1).mean()
 
 
-def build_zero(inputs):
+@dataclass(frozen=True)
+class Zero(AbstractReference):
     """Predicts zero for time series."""
-    if not inputs.is_forecast:
+
+    @classmethod
+    def fit(cls, inputs):
+        return cls(inputs.task) if inputs.is_forecast else None
+
+    def __call__(self, frames, coords, *, weights=None, seasons=None):
+        return torch.zeros_like(self.task.state(frames[:, -1]))
+
+
+@dataclass(frozen=True)
+class Never(Zero):
+    """Does not apply to any data."""
+
+    @classmethod
+    def fit(cls, inputs):
         return None
-    return Reference(
-        lambda batch, samples: torch.zeros_like(batch.target),
-        lambda rollout: torch.zeros_like(rollout.forecast),
-    )
 
 
 @pytest.fixture
 def _registered():
     METRICS.register("bias", bias)
-    REFERENCES.register("zero", build_zero)
-    REFERENCES.register("never", "tests.core.evaluation.test_outside:does_not_apply")
+    REFERENCES.register("zero", Zero)
+    REFERENCES.register("never", "tests.core.evaluation.test_outside:Never")
     yield
     del METRICS["bias"], REFERENCES["zero"], REFERENCES["never"]
-
-
-def does_not_apply(inputs):
-    return None
 
 
 @pytest.mark.usefixtures("_registered")
@@ -49,7 +58,7 @@ def test_a_registered_metric_and_reference_are_in_results_and_tables(tmp_path):
     data = decaying_waves(num_times=40)
     evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data)).save(tmp_path)
     stored = json.loads((tmp_path / "results.json").read_text())
-    known = ["model", "persistence", "climatology", "linear map"]
+    known = ["model", "persistence", "climatology", "damped persistence", "linear map"]
     assert list(stored["one_step"]) == [*known, "zero"]
     # The mean of a is 10 and that of b is 0: a factor of 0.9 has a bias of -1 and 0.
     assert stored["one_step"]["model"]["bias"] == pytest.approx(-0.5, abs=0.05)

@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from gpo import relative_l2
-from gpo.data.splits import split_samples, split_time_slices
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.forecast.rollout import rollout
 from tests.conftest import PlainModel
+from tests.core.data.files import pair
 from tests.core.training.series import decaying_waves, equal_squares
 
 NONE, ONE = (0.0, 0.0), (1.0, 1.0)
@@ -47,7 +48,7 @@ def test_scores_are_the_named_errors_over_all_test_examples():
     results = evaluate(Forecaster(Times(0.9), TASK), data, split, batch_size=3)
     expected = []
     for part in split.test:
-        last, target = (torch.from_numpy(data.frames(part.trajectory)[n]).float()[None] for n in (part.last, part.target))  # fmt: skip
+        last, target = (torch.from_numpy(data.frames(part.sample)[n]).float()[None] for n in (part.last, part.target))  # fmt: skip
         expected.append(relative_l2(0.9 * last, target).item())
     assert results.one_step["model"]["relative_l2"] == pytest.approx(np.mean(expected), rel=1e-5)
     assert results.num_examples == len(split.test)
@@ -99,11 +100,11 @@ def test_results_round_trip(tmp_path):
 
 def test_the_reference_of_static_maps_is_the_training_mean_site_by_site():
     data = equal_squares()
-    split = split_samples(data)
+    split = split_time_slices(data)
     task = Task(("a",), ("s",), ("",), 1, 0, "state", (0.0,), (1.0,), (0.0,), (1.0,), (1.0,))
     results = evaluate(Forecaster(Times(1.0), task), data, split)
-    mean = np.mean([data.sample(number)[1] for number in split.training], axis=0)
-    expected = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (data.sample(n)[1] for n in split.test)]  # fmt: skip
+    mean = np.mean([pair(data, number.sample)[1] for number in split.training], axis=0)
+    expected = [np.linalg.norm(mean - u) / np.linalg.norm(u) for u in (pair(data, n.sample)[1] for n in split.test)]  # fmt: skip
     assert results.one_step["training mean"]["relative_l2"] == pytest.approx(np.mean(expected), rel=1e-5)  # fmt: skip
 
 

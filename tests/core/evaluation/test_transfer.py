@@ -6,7 +6,7 @@ import torch
 
 from gpo import Domain, evaluate, relative_l2
 from gpo.data.coarsen import coarsen, sampled
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.transfer import between_sites, refined, resolution_transfer
@@ -151,7 +151,7 @@ def test_fields_with_missing_values_are_not_refined():
 def test_grid_baselines_are_moved_to_the_other_grid_where_they_can(model, size, reason):
     x = np.arange(size) / size
     values = np.random.default_rng(0).normal(size=(3, 3, size**2, 1))
-    data = Trajectories(
+    data = FieldData(
         "noise", Path("noise"), (Variable("a"),), (Geometry.rectilinear([x, x], periodic=True),),
         np.arange(3.0), "", 3, lambda number, times: values[number, times],
     )  # fmt: skip
@@ -179,7 +179,7 @@ def test_between_sites_the_prediction_is_compared_with_the_truth_there(points):
     assert scores["model"] == pytest.approx(scores["last frame"], abs=0.02)
     assert scores["model"] != scores["last frame"]
     if points == 24:
-        withheld = [relative_l2(*(torch.from_numpy(data.frames(w.trajectory)[n][1::2]).float()[None] for n in (w.last, w.target))).item() for w in split.test]  # fmt: skip
+        withheld = [relative_l2(*(torch.from_numpy(data.frames(w.sample)[n][1::2]).float()[None] for n in (w.last, w.target))).item() for w in split.test]  # fmt: skip
         assert scores["last frame"] == pytest.approx(np.mean(withheld), rel=1e-4)
 
 
@@ -192,7 +192,7 @@ def test_a_reconstruction_between_sites_is_compared_with_interpolated_values():
     model, errors = forecaster.model, {"model": [], "interpolated values": []}
     search = NeighbourSearch(data.geometry().domain, model.config.query_neighbours)
     for part in split.test:
-        frame = torch.from_numpy(data.frames(part.trajectory)[part.last]).float()
+        frame = torch.from_numpy(data.frames(part.sample)[part.last]).float()
         values, truth = forecaster.normalised(frame[None, ::2]), frame[None, 1::2]
         with torch.no_grad():
             decoded = model(values, coords[::2], queries=coords[1::2])
@@ -227,7 +227,7 @@ def test_resolutions_that_a_curvilinear_mesh_does_not_have_give_the_reason():
     up, along = np.meshgrid(np.linspace(50, 60, 8), np.linspace(0, 12, 8), indexing="ij")
     mesh = Geometry.curvilinear_sphere(up + along / 8, along)
     frames = np.random.default_rng(0).normal(size=(30, 64, 1)).astype(np.float32)
-    data = Trajectories(
+    data = FieldData(
         "test", Path("a.nc"), (Variable("u"),), (mesh,), np.arange(30.0), "", 1,
         lambda _, times: frames[times],
     )  # fmt: skip

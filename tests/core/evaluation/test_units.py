@@ -13,12 +13,12 @@ import torch
 from hypothesis import strategies as st
 from scipy.spatial import Delaunay
 
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_samples, split_time_slices
+from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.training.config import RunConfig
 from gpo.training.objective import training_losses
 from gpo.training.setup import new_forecaster
@@ -58,7 +58,7 @@ def series(kind, *, factor=1.0, shift=0.0, **places):
     waves = [np.sin(5 * x + 3 * y - 0.3 * t), np.cos(4 * y - 0.2 * t) * np.sin(3 * x)]
     values = factor * (np.stack(waves, -1) + shift)
     variables = (Variable("a", "K"), Variable("b"))
-    return Trajectories(
+    return FieldData(
         "waves", Path("waves"), variables, (geometry,), np.arange(24.0), "h", 1,
         lambda _, times: values[times],
     )  # fmt: skip
@@ -137,7 +137,7 @@ def trained(data, num_steps=8):
     split = split_time_slices(data)
     forecaster = untrained(data, split)
     optimizer = torch.optim.AdamW(forecaster.parameters(), 0.01)
-    examples, losses = make_examples(data, split.training), []
+    examples, losses = TimeSliceExamples(data, split.training), []
     batch = collate([examples[n] for n in range(len(examples))])
     for _ in range(num_steps):
         loss = training_losses(forecaster, batch)["total"]
@@ -178,7 +178,7 @@ def test_forecasts_losses_and_gradients_do_not_depend_on_units_and_origins(kind,
         data = series(kind, **settings)
         split = split_time_slices(data)
         forecaster = untrained(data, split)
-        examples = make_examples(data, split.training)
+        examples = TimeSliceExamples(data, split.training)
         batch = collate([examples[n] for n in range(3)])
         loss = training_losses(forecaster, batch)["total"]
         loss.backward()
@@ -218,10 +218,11 @@ def test_static_maps_do_not_depend_on_units_and_origins(change):
             wave = np.sin(4 * unit[:, :1] + phases[number])
             return factor * (wave + shift), factor * (wave**2 + shift)
 
-        data = StaticMaps(
-            "maps", Path("maps"), (Variable("a"),), (Variable("s"),), (geometry,), 12, read
-        )
-        split = split_samples(data)
+        data = FieldData.of_maps(
+            layout="maps", source=Path("maps"), inputs=(Variable("a"),), outputs=(Variable("s"),),
+            geometries=(geometry,), num_samples=12, fetch=read,
+        )  # fmt: skip
+        split = split_time_slices(data)
         results = evaluate(untrained(data, split), data, split, scope="one-step")
         errors.append(
             {name: part["rmse_over_std"] for name, part in results.variables["s"].items()}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.splits import Split, TimeSlice, split_samples, split_time_slices
+from gpo.data.splits import Split, TimeSlice, split_time_slices
 from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.evaluation.verdict import Comparison, _blocks, compare, last_good_step, series_of, verdict
@@ -235,7 +235,7 @@ def test_a_frame_without_any_value_is_left_out_and_counted():
 def test_static_maps_are_compared_with_the_training_mean_and_a_linear_map():
     data = equal_squares(40)
     task = Task(("a",), ("s",), ("",), 1, 0, "state", (0.0,), (1.0,), (0.0,), (1.0,), (1.0,))
-    results = evaluate(Forecaster(Times(1.0), task), data, split_samples(data))
+    results = evaluate(Forecaster(Times(1.0), task), data, split_time_slices(data))
     assert set(results.comparisons) == {"training mean", "linear map"}
     assert "training mean" in results.verdict
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.training.config import RunConfig
@@ -25,7 +25,7 @@ def series(geometry=TORUS, missing=(), names=("a",), num_frames=4, num_trajector
     first = np.sin(places).sum(-1)
     frames = np.stack([0.9**time * first for time in range(num_frames)], 1)
     frames[:, :, list(missing)] = np.nan
-    return Trajectories(
+    return FieldData(
         "waves", Path("waves"), tuple(Variable(name) for name in names), (geometry,),
         np.arange(num_frames, dtype=float), "", num_trajectories, lambda n, times: frames[n, times],
     )  # fmt: skip
@@ -39,7 +39,7 @@ def untrained(data, **changes):
     if variant == "geometric":
         # Every wave is switched off in turn; eight along an axis are 145 on a plane.
         changes = {"num_waves": 4, "num_transports": 1, **changes}
-    config = RunConfig.of(data="x", **small_run(variant, **{**SIZES, **changes}))
+    config = RunConfig.of(data="x", blend=False, **small_run(variant, **{**SIZES, **changes}))
     forecaster = new_forecaster(data, split, config).eval()
     with torch.no_grad():
         for name, parameter in [

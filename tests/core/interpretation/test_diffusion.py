@@ -9,6 +9,7 @@ import torch
 from gpo.data.geometry import Geometry
 from gpo.interpretation.attribution import attribute_spreading
 from gpo.interpretation.batches import make_batches
+from gpo.interpretation.controls import Controls
 from gpo.interpretation.diffusion import (
     Viscosity,
     describe_diffusion,
@@ -17,7 +18,6 @@ from gpo.interpretation.diffusion import (
     one_scale,
     scales_at_start,
 )
-from gpo.interpretation.displacements import Controls
 from gpo.interpretation.results import Interpretation
 from gpo.report.captions import motion_caption
 from tests.core.interpretation.readings import series, untrained

@@ -8,7 +8,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from gpo.data.geometry import Geometry
-from gpo.data.splits import split_samples, split_time_slices
+from gpo.data.splits import split_time_slices
 from gpo.interpretation.interpretation import interpret
 from gpo.interpretation.results import Interpretation
 from gpo.report.interpretation import TITLES, captions, draw_interpretation
@@ -70,7 +70,7 @@ def test_every_place_is_read_saved_and_drawn(place, variant, tmp_path):
 @pytest.mark.parametrize("make", [squares, equal_squares])
 def test_static_maps_are_read_too(make, tmp_path):
     data = make()
-    split = split_samples(data)
+    split = split_time_slices(data)
     config = RunConfig.of(data="x", **{**SIZES, "num_layers": 1}, num_waves=2)
     forecaster = new_forecaster(data, split, config).eval()
     geometry = data.geometry(split.test[0])

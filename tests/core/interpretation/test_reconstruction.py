@@ -8,10 +8,10 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
-from gpo.forecast.examples import make_examples
+from gpo.forecast.examples import TimeSliceExamples
 from gpo.interpretation import particle_fields as module
 from gpo.interpretation.particle_fields import reconstruct, superposition
 from gpo.report.particles import draw_particle_panels
@@ -31,7 +31,7 @@ def waves(is_flat=False):
     values = np.stack([np.full((6, 99), 7.0) + times[:, None] if is_flat else 5 + field * 0.9 ** times[:, None]] * 2, -1)  # fmt: skip
     values[:, 40] = np.nan
     geometry = Geometry.rectilinear([x, y]).masked(np.arange(99) == 40)
-    return Trajectories(
+    return FieldData(
         "waves", Path("waves"), (Variable("a", "K"), Variable("b")), (geometry,), times, "h", 4,
         lambda number, when: values[when] + number,
     )  # fmt: skip
@@ -40,7 +40,7 @@ def waves(is_flat=False):
 def forecaster_of(data, **settings):
     config = RunConfig.of(data="x", **settings)
     split = split_time_slices(data)
-    example = make_examples(data, split.test[:1], reconstructs=config.task.phase == "field")[0]
+    example = TimeSliceExamples(data, split.test[:1], reconstructs=config.task.phase == "field")[0]
     return new_forecaster(data, split, config).eval(), example
 
 

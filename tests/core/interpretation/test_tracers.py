@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 
 from gpo import Tracers
-from gpo.data.dataset import Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation import tracers
@@ -56,7 +56,7 @@ def steady(geometry, flow, names=("u", "v"), units="", signs=(1,) * 20):
     frames = np.stack([np.broadcast_to(sign * flow, (8, *flow.shape)) for sign in signs])
     frames = np.concatenate([frames + 1e-9 * random, random], -1)
     variables = (Variable(names[0], units), Variable(names[1], units), Variable("a"))
-    return Trajectories(
+    return FieldData(
         "steady", Path("steady"), variables, (geometry,), np.arange(8.0), "s" if units else "",
         20, lambda n, times: frames[n, times],
     )  # fmt: skip

@@ -1,6 +1,8 @@
 """Taps on named intermediates: where they are called, what they change, and where they are not."""
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -360,3 +362,18 @@ def test_a_trace_has_the_scales_that_were_used():
         torch.testing.assert_close(
             layer.scales / lengths, torch.full_like(layer.scales, number + 1.0)
         )
+
+
+def test_what_a_trace_has_recorded_is_released_with_it(variant):
+    model = make_model(TORUS, variant=variant, num_waves=2)
+    values, coords, weights, _ = field_on_grid()
+    gc.disable()
+    try:
+        with torch.no_grad():
+            trace = model.trace(values, coords, weights=weights)
+        tokens = weakref.ref(trace.modes[0].tokens)
+        assert tokens() is not None
+        del trace
+        assert tokens() is None
+    finally:
+        gc.enable()

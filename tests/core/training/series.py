@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from gpo import Domain
-from gpo.data.dataset import StaticMaps, Trajectories, Variable
+from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 
 MODELS = {"geometric": "gpo", "paper": "gpo-paper"}
@@ -32,7 +32,7 @@ def decaying_waves(num_trajectories=8, num_times=10, num_points=24, missing=None
     if missing is not None:
         values[:, :, missing] = np.nan
     geometry = Geometry.rectilinear([x], periodic=True, bounds=[(0.0, 1.0)])
-    return Trajectories(
+    return FieldData(
         "waves", Path("waves"), (Variable("a", "K"), Variable("b")), (geometry,),
         np.arange(num_times, dtype=float), "h", num_trajectories, lambda n, times: values[n, times],
     )  # fmt: skip
@@ -48,9 +48,10 @@ def squares(num_samples=60):
         outputs = np.stack([values**2, np.full_like(values, values.mean())], -1)
         samples.append((values[:, None], outputs))
         sites.append(Geometry.unstructured(x[:, None], domain=Domain.unit_box(1)))
-    return StaticMaps(
-        "squares", Path("squares"), (Variable("a"),), (Variable("square"), Variable("mean")),
-        tuple(sites), num_samples, lambda number: samples[number],
+    return FieldData.of_maps(
+        layout="squares", source=Path("squares"), inputs=(Variable("a"),),
+        outputs=(Variable("square"), Variable("mean")), geometries=tuple(sites),
+        num_samples=num_samples, fetch=lambda number: samples[number],
     )  # fmt: skip
 
 
@@ -59,7 +60,8 @@ def equal_squares(num_samples=12):
     x = np.arange(16) / 16
     fields = np.random.default_rng(2).normal(size=(num_samples, 1)) + np.sin(6 * x)
     geometry = Geometry.unstructured(x[:, None], domain=Domain.unit_box(1))
-    return StaticMaps(
-        "squares", Path("squares"), (Variable("a"),), (Variable("s"),), (geometry,), num_samples,
-        lambda number: (fields[number][:, None], fields[number][:, None] ** 2),
+    return FieldData.of_maps(
+        layout="squares", source=Path("squares"), inputs=(Variable("a"),), outputs=(Variable("s"),),
+        geometries=(geometry,), num_samples=num_samples,
+        fetch=lambda number: (fields[number][:, None], fields[number][:, None] ** 2),
     )  # fmt: skip

@@ -4,13 +4,15 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpo.cli import main, parse
+from gpo.data.dates import TimeOrigin
 from gpo.evaluation.verdict import MIN_BLOCKS
-from gpo.training.choice import MARGIN, Choice, Search, Trial, best_by_margin, persistence_score
+from gpo.training.choice import Choice, Search, Trial, best_by_interval, reference_errors
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import Run, TrainingRecord
 from gpo.training.setup import split_of
@@ -25,7 +27,8 @@ def scores(monkeypatch):
     """Stands for training: what a configuration scores, and a list of what was trained."""
     trained, table = [], {}
 
-    def train(data, config, folder, *, is_quiet):
+    def train(data, config, folder, *, is_quiet, fits_blend):
+        assert not fits_blend
         differing = config.differences(RunConfig.of(**TINY))
         settings = {name: pair[0] for name, pair in differing.items()}
         seconds = settings.pop("budget_cpu")
@@ -44,8 +47,16 @@ def scores(monkeypatch):
             is_finished=True, reason="done", limits={}, learning_rate=1.0, best_score=score,
             best_epoch=1, epochs=1, steps=table.get("steps", 100), cpu_seconds=seconds,
         ).save(Run(folder).training_file)  # fmt: skip
+        return score
+
+    def errors(score, data, config):
+        # Examples of one trajectory; those of another trial differ by chance.
+        noise = np.random.default_rng(len(trained)).normal(size=24)
+        spread = table.get("spread", 0.0)
+        return {f"000000000:{n:09d}": score * (1 + spread * part) for n, part in enumerate(noise)}
 
     monkeypatch.setattr("gpo.training.choice.train", train)
+    monkeypatch.setattr("gpo.training.choice.validation_errors", errors)
     return trained, table
 
 
@@ -56,8 +67,8 @@ def search(tmp_path, given=(), data=None, **settings):
 
 def test_history_is_chosen_first_and_changes_that_help_go_together(tmp_path, scores):
     trained, table = scores
-    table |= {("history", 2): 0.1, ("history", 3): 0.2}
-    table |= {("relative_to", "change"): 0.5, ("noise", 0.0): 0.7, ("learning_rate", 2e-3): 0.95}
+    table |= {("history", 2): 0.1, ("history", 3): 0.2, "spread": 0.05}
+    table |= {("relative_to", "change"): 0.5, ("noise", 0.0): 0.7, ("learning_rate", 2e-3): 0.99}
     choice = search(tmp_path).choose()
     assert choice.settings == {"history": 2, "noise": 0.0, "relative_to": "change"}
     assert [settings for settings, _ in trained[:3]] == [{}, {"history": 2}, {"history": 3}]
@@ -69,43 +80,75 @@ def test_history_is_chosen_first_and_changes_that_help_go_together(tmp_path, sco
 
 def test_a_change_that_helps_little_is_not_taken(tmp_path, scores):
     _, table = scores
-    table |= {("noise", 0.0): 0.95}
+    table |= {("noise", 0.0): 0.98, "spread": 0.2}
     assert search(tmp_path).choose().settings == {}
+    table |= {("noise", 0.0): 0.5}
+    assert search(tmp_path / "other").choose().settings == {"noise": 0.0}
 
 
 @pytest.mark.parametrize(
     ("errors", "taken"),
     [
-        ([1.0, 0.91, 0.92], 0),
-        ([1.0, 0.89, 0.81], 1),
-        ([1.0, 0.95, 0.89], 2),
-        ([1.0, 0.89, 0.80], 2),
+        ([1.0, 0.97, 0.98], 0),
+        ([1.0, 0.5, 0.49], 1),
+        ([1.0, 0.97, 0.5], 2),
+        ([1.0, 0.7, 0.3], 2),
         ([1.0, 1.0], 0),
         ([None, 5.0, 4.9], 1),
         ([None, None], 0),
         ([1.0, None, 0.1], 2),
     ],
 )
-def test_a_trial_goes_before_another_only_by_more_than_the_margin(errors, taken):
+def test_a_trial_goes_before_another_only_by_an_interval(errors, taken):
     trials = [
-        Trial(settings={"history": n}, score=error, steps=50, cpu_seconds=1.0)
+        Trial(
+            settings={"history": n}, score=error, steps=50, cpu_seconds=1.0,
+            errors=noisy(24, n, error),
+        )
         for n, error in enumerate(errors, 1)
-    ]
-    assert MARGIN == 0.9
-    assert best_by_margin(trials) is trials[taken]
+    ]  # fmt: skip
+    assert best_by_interval(trials) is trials[taken]
+    few = [replace(t, errors=dict(list(t.errors.items())[:3])) for t in trials if t.score]
+    assert best_by_interval(few or trials) is (few or trials)[0]
+
+
+def noisy(count, seed, mean):
+    """Errors of examples with a spread of a fifth."""
+    values = 1 + 0.2 * np.random.default_rng(seed).normal(size=count)
+    return {f"000000000:{n:09d}": mean * value for n, value in enumerate(values)} if mean else {}
+
+
+def test_the_cycles_of_the_calendar_are_tried_and_no_others():
+    hourly = replace(
+        decaying_waves(num_trajectories=1, num_times=60), first_hour=0.0,
+        origin=TimeOrigin("2001-01-01 00:00:00"),
+    )  # fmt: skip
+    day, year = {"time_features": ("day",)}, {"time_features": ("year",)}
+
+    def tried(data, **settings):
+        searched = Search(data, RunConfig.of(**TINY, **settings), frozenset(), Run(Path("run")))
+        return [change for change in searched._changes(100) if "time_features" in change]
+
+    assert tried(decaying_waves()) == []
+    assert tried(hourly) == [day]
+    assert tried(replace(hourly, time=np.arange(60) * 24.0)) == []
+    assert tried(replace(hourly, time=np.arange(60) * 24.0 * 7)) == [year]
+    assert tried(replace(hourly, time=np.arange(60) * 6.0 * 25)) == [year]
+    assert tried(hourly, time_features=("day",)) == []
 
 
 @pytest.mark.parametrize("steps", [10, 100])
 def test_a_longer_history_that_helps_little_is_not_taken(tmp_path, scores, steps):
     _, table = scores
-    table |= {"steps": steps, ("history", 2): 0.93, ("history", 3): 0.91, ("batch_size", 2): 1.1}
+    table |= {"steps": steps, ("history", 2): 0.99, ("history", 3): 0.98, ("batch_size", 2): 1.1}
+    table["spread"] = 0.2
     assert search(tmp_path).choose().settings == {}
 
 
 def test_changes_that_help_no_more_together_than_one_alone_are_not_joined(tmp_path, scores):
     _, table = scores
     table |= {("relative_to", "change"): 0.5, ("noise", 0.0): 0.7}
-    table["both"] = 0.48
+    table |= {"both": 0.49, "spread": 0.1}
     assert search(tmp_path).choose().settings == {"relative_to": "change"}
 
 
@@ -157,7 +200,7 @@ def test_static_maps_have_neither_history_nor_change(tmp_path, scores):
     choice = search(tmp_path, data=squares()).choose()
     names = {name for settings, _ in trained for name in settings}
     assert names == {"learning_rate"}
-    assert choice.reference_score is None
+    assert list(choice.references) == ["training mean"]
 
 
 def test_persistence_is_the_last_frame_on_validation_data():
@@ -167,15 +210,15 @@ def test_persistence_is_the_last_frame_on_validation_data():
         return np.repeat(data.fetch(number, slice(0, 1)), len(range(10)[times]), 0)
 
     config = RunConfig.of(**TINY)
-    assert persistence_score(replace(data, fetch=still), config) < 1e-12
-    assert 0 < persistence_score(data, config) < 1
+    assert reference_errors(replace(data, fetch=still), config)["persistence"].mean() < 1e-12
+    assert 0 < reference_errors(data, config)["persistence"].mean() < 1
 
 
 def test_a_model_that_is_no_better_than_persistence_is_reported():
     trial = Trial(settings={}, score=0.5, steps=1, cpu_seconds=1.0)
     choice = Choice(
-        asked={}, settings={}, trials=[trial], cpu_seconds=0.0, reference="persistence",
-        reference_score=0.2,
+        asked={}, settings={}, trials=[trial], cpu_seconds=0.0,
+        references={"climatology": 0.3, "persistence": 0.2},
     )  # fmt: skip
     assert choice.verdict(0.1) == ""
     assert "not better than persistence on validation data: 0.5 against 0.2" in choice.verdict(0.5)

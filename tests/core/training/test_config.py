@@ -83,6 +83,7 @@ def test_the_paper_preset_is_the_papers_recipe():
     assert how.learning_rate == 1e-3
     assert (config.task.predict, sizes.centers, sizes.readout) == ("state", "absolute", "linear")
     assert (sizes.nearest_images, sizes.integer_frequencies) == (False, False)
+    assert not config.task.blend
     assert default_config("quick").budget.budget_cpu == 240
 
 

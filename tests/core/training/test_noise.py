@@ -1,7 +1,7 @@
 import torch
 
 from gpo.data.splits import split_time_slices
-from gpo.forecast.examples import collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.parallel.partition import SitePartition
 from gpo.training.config import RunConfig
 from gpo.training.objective import draw_noise
@@ -12,7 +12,7 @@ WINDOWS = split_time_slices(DATA).training
 
 
 def batch_of(count, partition=SitePartition()):
-    examples = make_examples(DATA, WINDOWS, partition=partition)
+    examples = TimeSliceExamples(DATA, WINDOWS, partition=partition)
     return collate([examples[number % len(examples)] for number in range(count)])
 
 

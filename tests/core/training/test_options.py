@@ -167,9 +167,9 @@ def test_the_field_phase_reconstructs_and_hands_its_weights_on(tmp_path):
 
 
 def test_phases_and_rollouts_of_static_maps_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="static maps: phase field needs a time series"):
+    with pytest.raises(ValueError, match="`phase` must not be set: squares holds static maps"):
         trained(tmp_path / "a", squares(), phase="field")
-    with pytest.raises(ValueError, match="static maps: rollout needs a time series"):
+    with pytest.raises(ValueError, match="`rollout` must not be set: squares holds static maps"):
         trained(tmp_path / "b", squares(), rollout=2)
 
 

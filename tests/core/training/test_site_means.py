@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.splits import split_samples, used_frames
+from gpo.data.splits import split_time_slices, used_frames
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import FILE_NAME, SiteMeans
 from gpo.model.model import AbstractModel
 from gpo.model.problem import UnsupportedGeometryError
 from gpo.training.config import RunConfig
 from gpo.training.setup import new_forecaster, split_of
+from tests.core.data.files import pair
 from tests.core.training.series import decaying_waves, equal_squares, squares
 
 TINY = {"data": "maps", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
@@ -18,12 +19,12 @@ TINY = {"data": "maps", "hidden_dim": 16, "num_layers": 1, "num_gaussians": 4}
 
 def made(**changes):
     data = equal_squares()
-    split = split_samples(data)
+    split = split_time_slices(data)
     return data, split, new_forecaster(data, split, RunConfig.of(**{**TINY, **changes})).eval()
 
 
 def mean_of(data, split, part):
-    return np.mean([data.sample(number)[part] for number in split.training], axis=0)
+    return np.mean([pair(data, number.sample)[part] for number in split.training], axis=0)
 
 
 def test_a_model_that_says_nothing_gives_the_training_mean():
@@ -31,14 +32,14 @@ def test_a_model_that_says_nothing_gives_the_training_mean():
     with torch.no_grad():
         for parameter in forecaster.model.decoder.parameters():
             parameter.zero_()
-    given = torch.tensor(data.sample(split.test[0])[0], dtype=torch.float32)
+    given = torch.tensor(pair(data, split.test[0].sample)[0], dtype=torch.float32)
     output = forecaster(given[None, None], torch.tensor(data.geometry().coords).float())
     np.testing.assert_allclose(output[0].detach(), mean_of(data, split, 1), rtol=1e-5)
 
 
 def test_the_model_sees_what_differs_from_the_mean_in_units_of_its_size():
     data, split, forecaster = made()
-    given = np.stack([data.sample(number)[0] for number in split.training])
+    given = np.stack([pair(data, number.sample)[0] for number in split.training])
     seen = forecaster.normalised_input(torch.tensor(given[:, None], dtype=torch.float32))
     differences = given - mean_of(data, split, 0)
     np.testing.assert_allclose(seen, differences / differences.std(), rtol=2e-3, atol=1e-4)
@@ -46,7 +47,7 @@ def test_the_model_sees_what_differs_from_the_mean_in_units_of_its_size():
 
 def test_between_sites_the_mean_is_blended_from_those_next_to_it():
     data, split, forecaster = made()
-    given = torch.tensor(data.sample(split.test[0])[0], dtype=torch.float32)[None, None]
+    given = torch.tensor(pair(data, split.test[0].sample)[0], dtype=torch.float32)[None, None]
     coords = torch.tensor(data.geometry().coords).float()
     at_sites = forecaster(given, coords)
     torch.testing.assert_close(forecaster(given, coords, queries=coords), at_sites)
@@ -57,7 +58,7 @@ def test_the_means_are_kept_with_the_model(tmp_path):
     assert isinstance(forecaster.model, AbstractModel)
     forecaster.save(tmp_path)
     again = Forecaster.load(tmp_path).eval()
-    given = torch.tensor(data.sample(split.test[0])[0], dtype=torch.float32)[None, None]
+    given = torch.tensor(pair(data, split.test[0].sample)[0], dtype=torch.float32)[None, None]
     coords = torch.tensor(data.geometry().coords).float()
     assert torch.equal(again(given, coords), forecaster(given, coords))
     (tmp_path / FILE_NAME).write_bytes(b"damaged")
@@ -75,7 +76,7 @@ def test_other_sites_are_refused():
 
 def test_maps_of_different_sites_and_predicted_states_have_one_mean_for_all_sites():
     data = squares()
-    split = split_samples(data)
+    split = split_time_slices(data)
     assert SiteMeans.of(data, split.training) is None
     assert new_forecaster(data, split, RunConfig.of(**TINY)).input_mean.shape == (1,)
     assert made(predict="state")[2].input_mean.shape == (1,)

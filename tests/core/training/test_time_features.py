@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from gpo.data.dataset import DataError, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.forcings import cycle
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import TimeSliceExamples, collate, make_examples
+from gpo.forecast.examples import TimeSliceExamples, collate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.predict import Forecasts
 from gpo.forecast.rollout import rollout
@@ -41,7 +41,7 @@ def days(num_days=24, first_hour=5.0, clock=("day",)):
     rhythm = np.cos(2 * np.pi * (hours + first_hour) / 24)[:, None]
     values = (280 + 3 * level + rhythm * (1 + 0.3 * np.sin(2 * np.pi * x)))[..., None]
     geometry = Geometry.rectilinear([x], periodic=True, bounds=[(0.0, 1.0)])
-    return Trajectories(
+    return FieldData(
         "days", Path("days"), (Variable("t2m", "K"),), (geometry,), hours, "h", 1,
         lambda number, times: values[times], first_hour=first_hour,
     ).with_time_features(clock)  # fmt: skip
@@ -119,7 +119,7 @@ def test_the_clock_goes_on_in_rollouts_that_are_trained():
 
 def test_noise_leaves_the_clock_alone():
     data = days()
-    examples = make_examples(data, split_time_slices(data, history=2).training)
+    examples = TimeSliceExamples(data, split_time_slices(data, history=2).training)
     batch = collate([examples[number] for number in range(6)])
     noise = draw_noise(batch, size=0.3, fraction=1.0, seeds=range(6)).unflatten(-1, (2, 3))
     assert (noise[..., :2] == 0).all()
@@ -136,7 +136,7 @@ def test_every_model_may_have_time_features(model):
         )
     except UnsupportedGeometryError:
         pytest.skip("a model that refuses these sites")
-    example = make_examples(data, split_time_slices(data).test)[0]
+    example = TimeSliceExamples(data, split_time_slices(data).test)[0]
     found = forecaster.eval()(example.frames, example.coords, weights=example.weights)
     assert found.shape == example.target.shape
 
@@ -154,7 +154,7 @@ def test_a_saved_model_knows_its_clock(tmp_path):
     assert again.task.fields == ("t2m",)
     frames = torch.from_numpy(data.input_frames(0, slice(0, 2), 1).astype(np.float32))[None]
     with pytest.raises(ValueError, match="must be those of the next target time: day_cos"):
-        again.advance(frames, frames[:, 0, :, 2:])
+        again.task.advance(frames, frames[:, 0, :, 2:])
 
 
 def test_what_is_shown_of_a_frame_is_its_field():
@@ -188,5 +188,7 @@ def test_forecasts_start_only_from_frames_whose_clock_goes_as_in_training():
 def test_only_what_has_days_can_have_a_clock(tmp_path):
     with pytest.raises(ValueError, match="`forcings` must be none in the field phase, got day"):
         RunConfig.of(data="days", time_features=("day",), phase="field")
-    with pytest.raises(ValueError, match="`relative_to` must be state, got change: squares holds"):
+    with pytest.raises(
+        ValueError, match="`relative_to` must not be set: squares holds static maps"
+    ):
         train(squares(), RunConfig.of(data="squares", relative_to="change"), tmp_path / "run")

@@ -9,16 +9,17 @@ import torch
 
 from gpo.data.gaps import fill_in_time
 from gpo.evaluation.score import evaluate
-from gpo.forecast.examples import TimeSliceExamples, make_examples
+from gpo.forecast.examples import TimeSliceExamples
 from gpo.forecast.forecaster import Forecaster
-from gpo.forecast.statistics import training_statistics
+from gpo.forecast.references import Trend
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.setup import new_forecaster, split_of
 from tests.conftest import PlainModel
+from tests.core.evaluation.fitted import inputs_of
 from tests.core.training.series import decaying_waves
 
-TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
+TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2, "blend": False}
 
 
 def series(*factors, num_times=60):
@@ -42,7 +43,7 @@ def forecaster_of(data, **settings):
 
 def last_window(data, forecaster):
     config = RunConfig.of(**TINY, history=forecaster.task.history)
-    return make_examples(data, split_of(data, config).test[-1:])[0]
+    return TimeSliceExamples(data, split_of(data, config).test[-1:])[0]
 
 
 @pytest.mark.parametrize("history", [2, 3])
@@ -73,21 +74,22 @@ def test_one_frame_has_no_trend_and_neither_has_a_predicted_state():
 def test_trend_and_remainder_are_least_squares_over_training_data_alone():
     data = decaying_waves()
     split = split_of(data, RunConfig.of(**TINY, history=2, lead=2))
-    _, _, changes = training_statistics(data, split.training)
+    made = Trend.fit(inputs_of(data, split.training, history=2, lead=2))
     pairs = []
     for window in split.training:
-        before, last = (data.frames(window.trajectory)[n] for n in window.inputs)
-        pairs.append((last - before, data.frames(window.trajectory)[window.target] - last))
+        before, last = (data.frames(window.sample)[n] for n in window.inputs)
+        pairs.append((last - before, data.frames(window.sample)[window.target] - last))
     before, after = np.array(pairs).transpose(1, 0, 2, 3)
     trend = (before * after).sum((0, 1)) / (before**2).sum((0, 1))
     left = ((after - trend * before) ** 2).sum((0, 1)) / (after**2).sum((0, 1))
     assert (trend > 0).all()
     assert (trend < 1).all()
-    np.testing.assert_allclose(changes.trend, trend, rtol=1e-10)
-    np.testing.assert_allclose(changes.remainder, np.sqrt(left), rtol=1e-8)
-    held_out = {window.trajectory for window in (*split.validation, *split.test)}
+    np.testing.assert_allclose(made.factor, trend, rtol=1e-10)
+    task = forecaster_of(data, history=2, lead=2).task
+    np.testing.assert_allclose(task.remainder, np.sqrt(left), rtol=1e-8)
+    held_out = {window.sample for window in (*split.validation, *split.test)}
     spoiled = replace(data, fetch=lambda n, t: data.fetch(n, t) + 1e6 * (n in held_out))
-    np.testing.assert_array_equal(training_statistics(spoiled, split.training)[2].trend, changes.trend)  # fmt: skip
+    assert forecaster_of(spoiled, history=2, lead=2).task == task
 
 
 def test_a_gap_in_one_of_the_frames_is_no_change():
@@ -151,7 +153,9 @@ def test_the_trend_alone_is_a_reference_of_every_score(tmp_path):
     config = RunConfig.of(**TINY, history=2)
     silent = Forecaster(Silent(), forecaster_of(data, history=2).task)
     scores = evaluate(silent, data, split_of(data, config)).one_step
-    assert scores["trend"] == pytest.approx(scores["model"])
+    assert scores["trend"]["rmse"] == pytest.approx(scores["model"]["rmse"], abs=1e-5)
     assert scores["trend"]["rmse"] < 1e-3 * scores["persistence"]["rmse"]
     silent = Forecaster(Silent(), forecaster_of(data).task)
     assert "trend" not in evaluate(silent, data, split_of(data, RunConfig.of(**TINY))).one_step
+    rollout = evaluate(Forecaster(Silent(), forecaster_of(data, history=2).task), data, split_of(data, config)).rollout  # fmt: skip
+    assert rollout["trend"] == pytest.approx(rollout["model"], rel=1e-4, abs=1e-5)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Variable
+from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.npy import map_npy
@@ -39,7 +39,7 @@ class AirfoilReader(AbstractReader):
             return False
         return all((_folder(path) / name).is_file() for name in NAMES)
 
-    def read(self, path: Path, options: ReadOptions) -> StaticMaps:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns the mesh as input and the Mach number as output; arrays are memory-mapped."""
         choose_variables(path, options.variables, ["mach"])
         x, y, q = (_open(_folder(path) / name) for name in NAMES)
@@ -50,7 +50,7 @@ class AirfoilReader(AbstractReader):
         lower, upper = ([float(end(x)), float(end(y))] for end in (np.min, np.max))
         domain = Domain.box(lower, upper)
 
-        return StaticMaps(
+        return FieldData.of_maps(
             layout=self.name,
             source=path,
             inputs=(Variable("x"), Variable("y")),

@@ -36,9 +36,8 @@ import numpy as np
 
 from gpo.data.dataset import (
     DataError,
+    FieldData,
     RowReader,
-    StaticMaps,
-    Trajectories,
     Variable,
     fetch_with_scalars,
 )
@@ -100,7 +99,7 @@ class ArraysReader(AbstractReader):
         """Returns whether the suffix fits, or a folder contains `.npy` files."""
         return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns static maps if names indicate them and there are no times, else time series."""
         for name in options.select:
             if name != "axes":
@@ -115,7 +114,7 @@ class ArraysReader(AbstractReader):
 
     def _read_series(
         self, path: Path, arrays: dict[str, Stored], options: ReadOptions
-    ) -> Trajectories:
+    ) -> FieldData:
         times = find(path, arrays, TIMES, lambda stored: stored.is_vector)
         sites = _find_sites(path, arrays, times, options)
         lengths = {**sites.lengths, **({"time": arrays[times].size} if times else {})}
@@ -155,14 +154,14 @@ class ArraysReader(AbstractReader):
         candidates = find_array_candidates(path, rest, fields, num_times)
         inputs = {part.variable.name for part in candidates if times or part.kind == "static"}
         is_selected = bool(options.variables)
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name, content.units(name)) for name in content.names),
             geometries=(mask_missing(path, content.names, geometry, frames),),
             time=check_axis(path, times or "time", time),
             time_units=arrays[times].units if times else "",
-            num_trajectories=count,
+            num_samples=count,
             fetch=fetch,
             parameters=sample_parameters(
                 path,
@@ -179,7 +178,7 @@ class ArraysReader(AbstractReader):
 
     def _read_maps_of(
         self, path: Path, arrays: dict[str, Stored], options: ReadOptions
-    ) -> StaticMaps:
+    ) -> FieldData:
         """Returns maps with the named inputs: fields, or scalars of each sample."""
         choose_variables(path, options.inputs, list(arrays))
         others = {name: array for name, array in arrays.items() if name not in options.inputs}
@@ -195,7 +194,7 @@ class ArraysReader(AbstractReader):
         variables = tuple(Variable(name, content.units(name)) for name in content.names)
         width = sum(column.array in options.inputs for column in content.columns)
         frames = (content.read(sample=sample)[None] for sample in range(count))
-        return StaticMaps(
+        return FieldData.of_maps(
             layout=self.name,
             source=path,
             inputs=(*scalars, *variables[:width]),
@@ -208,7 +207,7 @@ class ArraysReader(AbstractReader):
 
     def _read_static_maps(
         self, path: Path, arrays: dict[str, Stored], names: tuple[str, str], options: ReadOptions
-    ) -> StaticMaps:
+    ) -> FieldData:
         others = {name: stored for name, stored in arrays.items() if name not in names}
         sites = _find_sites(path, others, None, options)
         both = {name: arrays[name] for name in names}
@@ -227,7 +226,7 @@ class ArraysReader(AbstractReader):
         width = len(sides[0])
         frames = (content.read(sample=sample)[None] for sample in range(count))
         rest = {name: stored for name, stored in others.items() if name not in sites.used}
-        return StaticMaps(
+        return FieldData.of_maps(
             layout=self.name,
             source=path,
             inputs=variables[:width],

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.geometry import Geometry
 
 
@@ -44,7 +44,7 @@ class AbstractReader(ABC):
     """Reader of one file layout; `readers/registry.py` explains how to add one."""
 
     name: ClassVar[str]
-    """Name of the layout, as in `READERS` and `Trajectories.layout`."""
+    """Name of the layout, as in `READERS` and `FieldData.layout`."""
     layout: ClassVar[str]
     """Short description of the layout for error messages."""
     takes_inputs: ClassVar[bool] = False
@@ -55,7 +55,7 @@ class AbstractReader(ABC):
         """Returns whether a file has this layout, without reading values; may raise if damaged."""
 
     @abstractmethod
-    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns the data; raises a `DataError` that names file and field if it cannot."""
 
     def read_static(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_not_missing
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
@@ -44,7 +44,7 @@ class FnoReader(AbstractReader):
             ranks = {name: len(shape) for name, shape in matlab_5_shapes(path).items()}
         return ranks.get("u") == 4 and ranks.get("a") == 3
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns the recorded vorticity; the initial state `a` is not a frame."""
         if options.variables not in ((), ("u",), ("vorticity",)):
             raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
@@ -62,14 +62,14 @@ class FnoReader(AbstractReader):
         check_not_missing(path, "u", frames)
         axes = [np.arange(count) / count for count in shape[1:3]]
         bounds = [(0.0, 1.0)] * 2
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=(Variable("vorticity", "1/s"),),
             geometries=(Geometry.rectilinear(axes, periodic=True, bounds=bounds),),
             time=check_axis(path, "t", times),
             time_units="s",
-            num_trajectories=shape[0],
+            num_samples=shape[0],
             fetch=fetch,
         )
 

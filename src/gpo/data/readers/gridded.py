@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import DataError, RowReader, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
 from gpo.data.readers.cf import (
@@ -59,7 +59,7 @@ class GriddedReader(AbstractReader):
         """Returns whether a file or folder is NetCDF, GRIB or Zarr, by its first bytes or suffix."""
         return file_format(path) is not None
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns the requested variables under the requested names; static maps with inputs."""
         if options.inputs:
             names = (*options.inputs, *options.variables)
@@ -76,7 +76,7 @@ class GriddedReader(AbstractReader):
         finally:
             dataset.close()
 
-    def _read_series(self, path: Path, options: ReadOptions) -> Trajectories:
+    def _read_series(self, path: Path, options: ReadOptions) -> FieldData:
         opened, options = partial(_open_series, path, options), _without_levels(path, options)
         dataset = opened()
         try:
@@ -100,7 +100,7 @@ class GriddedReader(AbstractReader):
         open_grib = dataset if file_format(path) == "GRIB" else None
         read = _FrameReader(path, opened, plan, open_grib)
         names = options.variables or plan.names
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=tuple(
@@ -116,7 +116,7 @@ class GriddedReader(AbstractReader):
             candidates=candidates,
             case_dim=plan.series or "",
             time_dim=plan.time,
-            num_trajectories=1 if plan.series is None else dataset.sizes[plan.series],
+            num_samples=1 if plan.series is None else dataset.sizes[plan.series],
             fetch=RowReader(read, geometry.num_points // dataset.sizes[plan.sites[0]]),
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gpo.data.dataset import DataError, StaticMaps, Variable, fetch_with_scalars
+from gpo.data.dataset import DataError, FieldData, Variable, fetch_with_scalars
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import build_geometry, is_auxiliary, is_site_axis, site_dims
 from gpo.data.readers.cf_points import find_columns
@@ -26,7 +26,7 @@ MAX_BYTES = 2**28
 
 def read_gridded_maps(
     path: Path, options: ReadOptions, open_file: Callable[[], xr.Dataset]
-) -> StaticMaps:
+) -> FieldData:
     """Returns maps from the named inputs to the named variables, or to all other fields.
 
     Args:
@@ -77,7 +77,7 @@ def read_gridded_maps(
         frames = (np.concatenate(read(number), -1)[None] for number in range(count))
         geometry = mask_missing(path, [*input_fields, *outputs], geometry, frames)
         units = {name: str(dataset[name].attrs.get("units", "")) for name in (*inputs, *outputs)}
-        return StaticMaps(
+        return FieldData.of_maps(
             layout="gridded",
             source=path,
             inputs=tuple(Variable(name, units[name]) for name in (*scalars, *input_fields)),

@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, text_attribute
@@ -47,7 +47,7 @@ class MeshSeriesReader(AbstractReader):
         with h5py.File(path) as file:
             return any("cells" in group for group in _groups(file)[:1])
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns the fields; vectors are split into components such as velocity_x and velocity_y."""
         with open_hdf5(path) as file:
             groups = _groups(file)
@@ -61,14 +61,14 @@ class MeshSeriesReader(AbstractReader):
         columns = choose_columns(path, options.variables, first.components)
         groups = tuple(part.group for part in series)
         fetch = RowReader(_FrameReader(path, groups, tuple(columns)))
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=tuple(Variable(part.variable, first.units[part.array]) for part in columns),
             geometries=_geometries(path, series, columns, fetch),
             time=first.time,
             time_units=first.units["time"],
-            num_trajectories=len(series),
+            num_samples=len(series),
             fetch=fetch,
             parameters={
                 name: np.array([part.constants[name] for part in series])

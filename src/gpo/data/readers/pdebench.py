@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
     AbstractReader,
@@ -43,7 +43,7 @@ class PdebenchReader(AbstractReader):
         with h5py.File(path) as file:
             return "t-coordinate" in file or bool(_samples(file))
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns all samples; a last time without a frame is dropped."""
         with open_hdf5(path) as file:
             samples = _samples(file)
@@ -55,14 +55,14 @@ class PdebenchReader(AbstractReader):
             check_not_missing(path, name, content.frames(name))
 
         geometry = Geometry.rectilinear(axes, periodic=_periodic(path, content, axes))
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name) for name in chosen),
             geometries=(geometry,),
             time=content.time,
             time_units="",
-            num_trajectories=content.num_samples,
+            num_samples=content.num_samples,
             fetch=RowReader(
                 partial(content.points, chosen), geometry.num_points // geometry.grid_shape[0]
             ),

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, Variable
+from gpo.data.frame_cache import cached
 from gpo.data.geometry import Geometry
-from gpo.data.joined import join, join_maps
+from gpo.data.joined import join
 from gpo.data.periodic import make_axes_periodic
 from gpo.data.readers.base import AbstractReader, ReadOptions
 from gpo.data.readers.validation import check_data_file
@@ -46,7 +47,7 @@ def open_data(
     path: str | Path | Sequence[str | Path],
     options: ReadOptions = ReadOptions(),
     reader: str | None = None,
-) -> Trajectories | StaticMaps:
+) -> FieldData:
     """Returns the data of a file, of a folder, or of several joined files.
 
     Args:
@@ -68,18 +69,8 @@ def open_data(
     else:
         part_options = replace(options, periodic=(), num_files=len(files))
         parts = [_open_part(file, part_options, reader) for file in files]
-        series = [part for part in parts if isinstance(part, Trajectories)]
-        maps = [part for part in parts if isinstance(part, StaticMaps)]
-        if series and maps:
-            problem = (
-                f"holds static maps, but {series[0].source.name} a time series: open one kind only."
-            )
-            raise DataError(maps[0].source, "file", problem)
-        if series:
-            data = join(series, source, _variable_order(series, options.variables))
-        else:
-            data = join_maps(maps, source)
-    return make_axes_periodic(data, options.periodic)
+        data = join(parts, source, _variable_order(parts, options.variables))
+    return make_axes_periodic(cached(data), options.periodic)
 
 
 def _name(path: str | Path | Sequence[str | Path]) -> Path:
@@ -134,13 +125,13 @@ def _is_one_layout(folder: Path) -> bool:
         return not any(_is_data_file(file) for file in folder.iterdir())
 
 
-def _variable_order(parts: Sequence[Trajectories], requested: Sequence[str]) -> tuple[str, ...]:
+def _variable_order(parts: Sequence[FieldData], requested: Sequence[str]) -> tuple[str, ...]:
     """Returns the requested variables; empty if some of them are arrays of components."""
     names = {variable.name for part in parts for variable in part.variables}
     return tuple(requested) if names == {*requested} else ()
 
 
-def _open_part(path: Path, options: ReadOptions, reader: str | None) -> Trajectories | StaticMaps:
+def _open_part(path: Path, options: ReadOptions, reader: str | None) -> FieldData:
     """Opens one of several files, which may have only some of the requested variables."""
     names, first_error = list(options.variables), None
     while True:
@@ -155,7 +146,7 @@ def _open_part(path: Path, options: ReadOptions, reader: str | None) -> Trajecto
                 raise first_error from error
 
 
-def _open_file(path: Path, options: ReadOptions, name: str | None) -> Trajectories | StaticMaps:
+def _open_file(path: Path, options: ReadOptions, name: str | None) -> FieldData:
     try:
         if name is None:
             reader = _recognise(path)
@@ -191,7 +182,7 @@ def open_static(
     except DataError:
         # A file with static fields only has no times.
         return _recognise(path).read_static(path, name, options) if path.exists() else None
-    for field in data.candidates if isinstance(data, Trajectories) else ():
+    for field in data.candidates:
         if field.variable.name == name and field.kind == "static":
             return field.variable, field.read(), data.geometry()
     # A file with a scalar time is a series of one frame, whose fields are no candidates.

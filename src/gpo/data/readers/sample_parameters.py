@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, StaticMaps
+from gpo.data.dataset import DataError, FieldData, MapReader
 from gpo.data.readers.array_files import SUFFIXES, open_arrays
 from gpo.data.readers.validation import check_data_file
 from gpo.data.untrusted import read_in_child
@@ -38,8 +38,8 @@ def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
 
 
 def maps_from_parameters(
-    path: Path, names: Sequence[str], like: StaticMaps, *, untrusted: bool = False
-) -> StaticMaps | None:
+    path: Path, names: Sequence[str], like: FieldData, *, untrusted: bool = False
+) -> FieldData | None:
     """Returns static maps with parameters from a file and unknown outputs (NaN).
 
     Args:
@@ -57,7 +57,7 @@ def maps_from_parameters(
     if not np.isfinite(values).all():
         raise DataError(path, ", ".join(names), "must be known for every sample, got NaN.")
     shape = like.geometry().num_points, len(like.outputs)
-    fetch = partial(_fetch, values, shape)
+    fetch = MapReader(partial(_fetch, values, shape))
     return replace(like, source=path, num_samples=len(values), fetch=fetch, parameters={})
 
 

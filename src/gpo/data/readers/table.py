@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpo.data.dataset import DataError, InputCandidate, StaticMaps, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, InputCandidate, Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
@@ -57,7 +57,7 @@ class TableReader(AbstractReader):
         """Returns whether the suffix is .csv."""
         return not path.is_dir() and path.suffix.lower() == ".csv"
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories | StaticMaps:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns the columns that are neither times nor coordinates; loads the whole file."""
         units, names, rows = _read_lines(path)
         time = next((name for label in TIMES for name in names if name.lower() == label), None)
@@ -92,7 +92,7 @@ class TableReader(AbstractReader):
         axis = check_axis(path, time, np.unique(frames))
         time_units = units.get(time, "")
         time_units = "" if time_units == "frames" else time_units
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name, units.get(name, "")) for name in selected),
@@ -101,7 +101,7 @@ class TableReader(AbstractReader):
             time_units=time_units if origin is None else "h",
             first_hour=None if origin is None else float(origin.day_hours(np.zeros(1))[0]),
             origin=origin,
-            num_trajectories=counts[0],
+            num_samples=counts[0],
             fetch=partial(_part, values),
             candidates=tuple(
                 InputCandidate(

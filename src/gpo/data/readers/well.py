@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from gpo.data.dataset import DataError, RowReader, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, RowReader, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import (
     AbstractReader,
@@ -43,7 +43,7 @@ class WellReader(AbstractReader):
         with h5py.File(files[0]) as file:
             return all(isinstance(file.get(key), h5py.Group) for key in ("dimensions", ORDERS[0]))
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         """Returns all trajectories, in the order of file names.
 
         Files of a folder must agree in grid, variables and time steps; the times are those of
@@ -60,14 +60,14 @@ class WellReader(AbstractReader):
             check_not_missing(path, name, (frame for file in files for frame in file.each(name)))
         ends = np.cumsum([file.num_trajectories for file in files])
         geometry = _geometry(first)
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=tuple(Variable(name, first.components[name].units) for name in names),
             geometries=(geometry,),
             time=first.time,
             time_units=first.units["time"],
-            num_trajectories=int(ends[-1]),
+            num_samples=int(ends[-1]),
             fetch=RowReader(
                 _FrameReader(tuple(files), tuple(names), ends),
                 geometry.num_points // len(next(iter(first.axes.values()))),

@@ -5,6 +5,7 @@ from gpo.data.dataset import DataError
 from gpo.data.readers.airfoil import NAMES, AirfoilReader
 from gpo.data.readers.base import ReadOptions
 from gpo_bench.solvers.published_files import write_airfoil
+from tests.core.data.files import pair
 
 READER = AirfoilReader()
 
@@ -29,7 +30,7 @@ def test_what_is_written_is_read_exactly(tmp_path, dtype):
     assert [variable.name for variable in maps.inputs + maps.outputs] == ["x", "y", "mach"]
     assert maps.num_samples == 3
     for sample in range(3):
-        mesh, mach = maps.sample(sample)
+        mesh, mach = pair(maps, sample)
         np.testing.assert_array_equal(mesh[:, 0].reshape(7, 5), x[sample])
         np.testing.assert_array_equal(mesh[:, 1].reshape(7, 5), y[sample])
         np.testing.assert_array_equal(mach[:, 0].reshape(7, 5), q[sample, 4])
@@ -41,7 +42,7 @@ def test_every_sample_has_its_own_mesh_in_one_common_domain(tmp_path):
     maps = read(tmp_path)
     assert len(maps.geometries) == 3
     for sample, geometry in enumerate(maps.geometries):
-        np.testing.assert_array_equal(geometry.coords, maps.sample(sample)[0])
+        np.testing.assert_array_equal(geometry.coords, pair(maps, sample)[0])
         assert geometry.grid_shape == (7, 5)
         assert geometry.weights.sum() == pytest.approx(1)
     assert {geometry.domain for geometry in maps.geometries} == {maps.geometry(0).domain}
@@ -64,7 +65,7 @@ def test_missing_values_stay_nan_and_their_sites_are_masked_in_that_sample(tmp_p
     write_airfoil(tmp_path, x, y, q)
     maps = read(tmp_path)
     assert np.flatnonzero(maps.geometry(1).is_masked).tolist() == [2 * 5 + 3]
-    assert np.isnan(maps.sample(1)[1][2 * 5 + 3, 0])
+    assert np.isnan(pair(maps, 1)[1][2 * 5 + 3, 0])
     assert not maps.geometry(0).is_masked.any()
     assert maps.geometry(1).weights.sum() == pytest.approx(1)
 

@@ -17,7 +17,7 @@ def test_a_row_of_parameters_for_each_trajectory_is_no_field(tmp_path):
     params = np.arange(12.0).reshape(6, 2)
     np.savez(tmp_path / "a.npz", u=values, params=params, t=t)
     data = open_data(tmp_path / "a.npz")
-    assert (data.num_trajectories, [v.name for v in data.variables]) == (6, ["u"])
+    assert (data.num_samples, [v.name for v in data.variables]) == (6, ["u"])
     np.testing.assert_array_equal(data.parameters["params"], params)
     chosen = ForcingConfig(parameters=("params",))
     forced = open_with_forcings(tmp_path / "a.npz", ReadOptions(), chosen)

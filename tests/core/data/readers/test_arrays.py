@@ -3,11 +3,11 @@ import pytest
 import scipy.io
 
 from gpo import Domain
-from gpo.data.dataset import DataError, StaticMaps, Trajectories
+from gpo.data.dataset import DataError
 from gpo.data.readers.arrays import ArraysReader
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
-from tests.core.data.files import real_file
+from tests.core.data.files import pair, real_file
 from tests.core.data.readers.containers import SAVERS, save_matlab_5, save_npz
 
 READER = ArraysReader()
@@ -35,7 +35,7 @@ def test_every_container_gives_the_same_series(tmp_path, save):
     path = save(tmp_path, {"pts": PTS, "t": T, "u": u, "velocity": velocity, "nu": 0.1})
     assert READER.recognises(path)
     series = read(path)
-    assert isinstance(series, Trajectories)
+    assert series.has_time
     assert [variable.name for variable in series.variables] == ["u", "velocity_x", "velocity_y"]
     np.testing.assert_array_equal(series.time, T)
     np.testing.assert_array_equal(series.geometry().coords, PTS)
@@ -50,12 +50,12 @@ def test_every_container_gives_the_same_series(tmp_path, save):
 def test_every_container_gives_the_same_maps(tmp_path, save):
     coeff, sol = values(SAMPLES, NX, NY), values(SAMPLES, NX, NY)
     maps = read(save(tmp_path, {"coeff": coeff, "sol": sol, "Kcoeff": coeff}))
-    assert isinstance(maps, StaticMaps)
+    assert not maps.has_time
     assert (maps.inputs[0].name, maps.outputs[0].name) == ("coeff", "sol")
     assert maps.num_samples == SAMPLES
     assert maps.geometry().grid_shape == (NX, NY)
     for sample in range(SAMPLES):
-        inputs, outputs = maps.sample(sample)
+        inputs, outputs = pair(maps, sample)
         np.testing.assert_array_equal(inputs, coeff[sample].reshape(-1, 1))
         np.testing.assert_array_equal(outputs, sol[sample].reshape(-1, 1))
 
@@ -91,8 +91,8 @@ def test_axes_are_found_by_their_lengths(tmp_path, coordinates, order):
     target_order = [label for label in LENGTHS if label in labels and label != "component"]
     target_order += ["component"] if "component" in labels else []
     expected = field.transpose([labels.index(label) for label in target_order])
-    expected = expected.reshape(series.num_trajectories, TIMES, -1, len(series.variables))
-    assert series.num_trajectories == (SAMPLES if "sample" in labels else 1)
+    expected = expected.reshape(series.num_samples, TIMES, -1, len(series.variables))
+    assert series.num_samples == (SAMPLES if "sample" in labels else 1)
     assert len(series.variables) == (3 if "component" in labels else 1)
     for trajectory, frames in enumerate(expected):
         np.testing.assert_array_equal(series.frames(trajectory), frames)
@@ -104,7 +104,7 @@ def test_samples_may_be_the_last_axis_if_no_other_order_fits(tmp_path, order):
     labels = order.split()
     field = values(*(lengths[label] for label in labels))
     series = read_arrays(tmp_path, x=X, t=T, u=field)
-    assert series.num_trajectories == 12
+    assert series.num_samples == 12
     expected = field.transpose([labels.index(label) for label in ("sample", "time", "x")])
     for number in range(12):
         np.testing.assert_array_equal(series.frames(number)[..., 0], expected[number])
@@ -189,17 +189,17 @@ def test_variables_restrict_what_must_fit(tmp_path):
 def test_static_maps_are_recognised_by_their_names(tmp_path, names, components):
     inputs, outputs = values(SAMPLES, NX, NY, *components), values(SAMPLES, NX, NY)
     maps = read_arrays(tmp_path, **dict(zip(names, (inputs, outputs), strict=True)))
-    assert isinstance(maps, StaticMaps)
+    assert not maps.has_time
     assert len(maps.inputs) == (2 if components else 1)
-    np.testing.assert_array_equal(maps.sample(2)[0], inputs[2].reshape(NX * NY, -1))
-    np.testing.assert_array_equal(maps.sample(2)[1], outputs[2].reshape(NX * NY, 1))
+    np.testing.assert_array_equal(pair(maps, 2)[0], inputs[2].reshape(NX * NY, -1))
+    np.testing.assert_array_equal(pair(maps, 2)[1], outputs[2].reshape(NX * NY, 1))
 
 
 def test_static_maps_may_have_points_and_components_before_them(tmp_path):
     inputs, outputs = values(SAMPLES, 2, POINTS), values(SAMPLES, POINTS)
     maps = read_arrays(tmp_path, coords=PTS, input=inputs, output=outputs, t=1.0)
     np.testing.assert_array_equal(maps.geometry().coords, PTS)
-    np.testing.assert_array_equal(maps.sample(1)[0], inputs[1].T)
+    np.testing.assert_array_equal(pair(maps, 1)[0], inputs[1].T)
     assert maps.parameters["t"].tolist() == [1] * SAMPLES
 
 
@@ -338,7 +338,7 @@ def test_the_cylinder_wake_is_three_variables_on_unstructured_points():
     path = real_file("cylinder_wake", "cylinder_nektar_wake.mat")
     series, raw = read(path), scipy.io.loadmat(path)
     assert [variable.name for variable in series.variables] == ["U_star_x", "U_star_y", "p_star"]
-    assert series.num_trajectories == 1
+    assert series.num_samples == 1
     np.testing.assert_array_equal(series.time, raw["t"].ravel())
     frames = series.frames(0)
     np.testing.assert_array_equal(frames[..., :2], raw["U_star"].transpose(2, 0, 1))

@@ -226,7 +226,7 @@ def test_ensemble_members_and_forecast_steps_are_selected_like_levels(tmp_path, 
 def test_a_dimension_of_length_one_needs_no_selection(tmp_path):
     path = save(tmp_path / "a.nc", levels("level", (500,)))
     assert read(path, "t").frames(0).shape == (2, 12, 1)
-    assert read(path, "t", level="500").num_trajectories == 1
+    assert read(path, "t", level="500").num_samples == 1
     with pytest.raises(DataError, match="`level` has no value 850; it has 500"):
         read(path, "t", level="850")
 

@@ -5,7 +5,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gpo.data.dataset import DataError, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.mesh_series import MeshSeriesReader
@@ -85,7 +85,7 @@ def test_trajectories_may_have_different_numbers_of_points(tmp_path):
 
 def test_trajectories_on_one_mesh_share_its_geometry(tmp_path):
     series = read(save(tmp_path / "many.h5", a=group(seed=1), b=group(seed=2)))
-    assert series.num_trajectories == 2
+    assert series.num_samples == 2
     assert len(series.geometries) == 1
 
 
@@ -141,14 +141,14 @@ def test_what_is_written_is_read_exactly(tmp_path):
     names = ("density", "velocity_x", "velocity_y")
     geometries = tuple(Geometry.unstructured(*mesh(side)) for side in (3, 4))
     values = [np.random.default_rng(0).normal(size=(70, side**2, 3)) for side in (3, 4)]
-    written = Trajectories(
+    written = FieldData(
         layout="test",
         source=Path("none"),
         variables=tuple(Variable(name, "m/s") for name in names),
         geometries=geometries,
         time=np.linspace(0, 2, 70),
         time_units="s",
-        num_trajectories=2,
+        num_samples=2,
         fetch=lambda trajectory, times: values[trajectory][times],
         parameters={"mach": np.array([0.3, 0.8])},
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpo.cli import main
-from gpo.data.dataset import DataError, Trajectories, Variable
+from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
 from gpo.data.readers.registry import READERS, open_data
@@ -25,18 +25,18 @@ class TideReader(AbstractReader):
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".tide"
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         choose_variables(path, options.variables, ["level"])
         positions, *levels = np.loadtxt(path)
         axis = check_axis(path, "positions", positions)
-        return Trajectories(
+        return FieldData(
             layout=self.name,
             source=path,
             variables=(Variable("level", "m"),),
             geometries=(Geometry.rectilinear([axis], units=["km"]),),
             time=np.arange(float(len(levels))),
             time_units="h",
-            num_trajectories=1,
+            num_samples=1,
             fetch=partial(_frames, np.array(levels)),
         )
 
@@ -47,7 +47,7 @@ class ArchiveReader(TideReader):
     def recognises(self, path: Path) -> bool:
         return path.name.endswith(".tide.npz")
 
-    def read(self, path: Path, options: ReadOptions) -> Trajectories:
+    def read(self, path: Path, options: ReadOptions) -> FieldData:
         raise DataError(path, "file", "was recognised by the reader of tide archives.")
 
 
@@ -102,7 +102,7 @@ def test_its_files_are_joined_by_a_pattern_and_periodic_on_request(file, registe
     register("tides", TideReader)
     file.with_stem("river").write_bytes(file.read_bytes())
     joined = open_data(f"{file.parent}/*.tide", ReadOptions(periodic=("x",)))
-    assert joined.num_trajectories == 2
+    assert joined.num_samples == 2
     assert joined.geometry().domain.periodic == (True,)
 
 

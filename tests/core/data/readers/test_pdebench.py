@@ -71,7 +71,7 @@ def test_what_was_written_is_read_exactly(path, dim):
     fields = write(path, dim)
     data = read(path)
     assert names(data) == list(FIELDS[: 2 + dim])
-    assert (data.layout, data.num_trajectories, data.time_units) == ("pdebench", 3, "")
+    assert (data.layout, data.num_samples, data.time_units) == ("pdebench", 3, "")
     np.testing.assert_array_equal(data.time, TIME)
     for sample in range(NUM_SAMPLES):
         expected = np.stack([values[sample] for values in fields.values()], -1)
@@ -149,7 +149,7 @@ def test_groups_of_samples_are_read_exactly(path, dim, channels):
     write_groups(path, values, AXES[:dim], TIME)
     data = read(path)
     assert names(data) == (["data"] if channels == 1 else ["data_0", "data_1"])
-    assert data.num_trajectories == NUM_SAMPLES
+    assert data.num_samples == NUM_SAMPLES
     assert data.geometry().grid_shape == tuple(grid)
     assert not any(data.geometry().domain.periodic)
     for sample in range(NUM_SAMPLES):

@@ -76,7 +76,7 @@ def test_what_was_written_is_read_exactly(path, dim):
     data = read(path)
     names = ["density", "pressure", *(f"velocity_{axis}" for axis in "xyz"[:dim])]
     assert [variable.name for variable in data.variables] == names
-    assert (data.layout, data.source, data.num_trajectories) == ("well", path, NUM_SAMPLES)
+    assert (data.layout, data.source, data.num_samples) == ("well", path, NUM_SAMPLES)
     np.testing.assert_array_equal(data.time, TIME)
     for sample in range(NUM_SAMPLES):
         frames = data.frames(sample)
@@ -254,7 +254,7 @@ def test_a_folder_is_read_as_one_list_of_trajectories(tmp_path):
     (tmp_path / "stats.yaml").write_text("mean: 0")
     assert READER.recognises(tmp_path)
     data = read(tmp_path, "density")
-    assert data.num_trajectories == 2 * NUM_SAMPLES
+    assert data.num_samples == 2 * NUM_SAMPLES
     np.testing.assert_array_equal(data.time, TIME)
     np.testing.assert_array_equal(data.parameters["tcool"], [1, 1, 1, 2, 2, 2])
     both = np.concatenate([flat(part["t0"]["density"]) for part in (first, second)])
@@ -328,7 +328,7 @@ def test_the_wells_own_loader_reads_what_we_write(path, dim):
     data = read(path)
     names = official.metadata.field_names
     assert [*names[0], *names[1]] == [variable.name for variable in data.variables]
-    assert len(official) == data.num_trajectories
+    assert len(official) == data.num_samples
     for sample in range(len(official)):
         reference = official[sample]
         frames = np.concatenate([reference["input_fields"], reference["output_fields"]])

@@ -1,0 +1,248 @@
+r"""Fits the weights of a blended forecast on validation data.
+
+For each step and variable the weights $w$ minimise $w^\top G w$ on the simplex, where $G$ sums the
+products of the forecasts' errors over validation examples. They are shrunk towards the best reference,
+$\lambda w + (1-\lambda) e$, where $\lambda$ is the smallest that is worse than the best one by at most
+two standard errors in cross-validation over blocks of examples: few examples have large standard
+errors. With fewer than four examples, $\lambda$ is zero.
+
+The best reference is the one with the smallest error on held-out training data, where references were
+fitted to the examples before, and on validation data.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import nnls
+
+from gpo.data.dataset import FieldData
+from gpo.data.splits import evenly
+from gpo.forecast.blend import MIN_EXAMPLES, MODEL
+from gpo.forecast.examples import TimeSliceExamples, collate, rollout_starts
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import ReferenceInputs, fit_references
+from gpo.forecast.rollout import AbstractForecast, rollout_steps
+from gpo.forecast.task import BlendWeights, Task
+
+MAX_EXAMPLES = 64
+"""Maximum number of examples of one step; they are evenly spaced."""
+MAX_ROLLOUTS = 8
+"""Maximum number of rollouts; their starts are evenly spaced."""
+STEPS = (2, 5, 10, 20)
+"""Numbers of steps of rollouts."""
+BATCH_SIZE = 8
+MAX_SITES = 2**18
+"""Maximum number of sites, over all examples, that are predicted at a time."""
+MAX_BLOCKS = 8
+"""Maximum number of blocks of cross-validation."""
+MAX_ERRORS = 2.0
+"""Number of standard errors by which shrunk weights may be worse than the best ones."""
+SHRINKAGE = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Values of $\\lambda$."""
+
+Products = Float[np.ndarray, "examples outputs forecasts forecasts"]
+"""Mean products of the errors of two forecasts over the points."""
+
+
+def fit_blend(
+    forecaster: Forecaster,
+    data: FieldData,
+    training: Sequence[Any],
+    validation: Sequence[Any],
+) -> Forecaster:
+    """Returns the forecaster with the weights of model and references.
+
+    Args:
+        forecaster: The trained model.
+        data: The data.
+        training: The training split, to which references are fitted.
+        validation: The validation split, to which weights are fitted.
+    """
+    model, inputs = forecaster.alone, forecaster.reference_inputs(data, training)
+    references = fit_references(inputs)
+    if not references or model.reconstructs or inputs.reconstructs:
+        return model
+    forecasts = {MODEL: model, **references}
+    held_out = held_out_products(inputs, list(references))
+    weights, counts = [], []
+    for step, products in enumerate(products_by_step(forecasts, model.task, data, validation)):
+        known = held_out[min(step, len(held_out) - 1)] if held_out else products[:0, :, 1:, 1:]
+        best = best_references(known, products)
+        if len(products) < MIN_EXAMPLES and weights:
+            break
+        weights.append([_weights(products[:, n], int(best[n])).tolist() for n in range(len(best))])
+        counts.append(len(products))
+    if counts and counts[0] < MIN_EXAMPLES:
+        # The model is never used: each step has the best reference of the training data.
+        for products in held_out[1:]:
+            best = best_references(products, products[:0])
+            weights.append([np.eye(len(forecasts))[1 + index].tolist() for index in best])
+            counts.append(counts[0])
+    return forecaster.blended(_used(list(forecasts), weights, counts), references)
+
+
+def _used(names: list[str], weights: list, counts: list[int]) -> BlendWeights:
+    """Returns the weights without references that have none; empty where the model has all of it."""
+    table = np.array(weights)
+    if not table.size or (table[..., 0] == 1).all():
+        return BlendWeights()
+    kept = [0, *(n for n in range(1, len(names)) if (table[..., n] > 0).any())]
+    return BlendWeights(
+        tuple(names[n] for n in kept), tuple(table[..., kept].tolist()), tuple(counts)
+    )
+
+
+def products_by_step(
+    forecasts: Mapping[str, AbstractForecast],
+    task: Task,
+    data: FieldData,
+    samples: Sequence[Any],
+) -> list[Products]:
+    """Returns the products of errors of all forecasts, by step of rollouts.
+
+    The products of the first step are of more examples than those of later ones.
+    """
+    steps = _products(forecasts, data, samples, MAX_EXAMPLES)
+    if task.lead == 0:
+        return steps
+    counts = [len(rollout_starts(samples, num_steps)) for num_steps in STEPS]
+    for num_steps, count, longer in zip(STEPS, counts, (*counts[1:], 0), strict=True):
+        # A longer rollout has the steps of a shorter one, where it has enough starts.
+        if count >= MIN_EXAMPLES and longer < MAX_ROLLOUTS:
+            found = _products(forecasts, data, samples, MAX_ROLLOUTS, num_steps)
+            steps += found[len(steps) :]
+    return steps
+
+
+def scaled_errors(
+    forecasts: Mapping[str, AbstractForecast],
+    task: Task,
+    data: FieldData,
+    samples: Sequence[Any],
+) -> dict[str, Float[np.ndarray, " examples"]]:
+    """Returns the error of each forecast, in standard deviations over all variables.
+
+    At most `MAX_EXAMPLES` evenly spaced examples are scored.
+    """
+    products = _products(forecasts, data, samples, MAX_EXAMPLES)[0]
+    scaled = np.diagonal(products, axis1=2, axis2=3) / np.square(task.output_std)[:, None]
+    return dict(zip(forecasts, np.sqrt(scaled.mean(1)).T, strict=True))
+
+
+def held_out_products(inputs: ReferenceInputs, names: Sequence[str]) -> list[Products]:
+    """Returns the products of errors of references on training data that they were not fitted to.
+
+    A reference that does not apply to the part of the training data is never the best.
+    """
+    if inputs.num_held_out < 1:
+        return []
+    fitted = fit_references(inputs.earlier(), names)
+    if not fitted:
+        return []
+    samples = inputs.samples[-inputs.num_held_out :]
+    found = products_by_step(fitted, inputs.task, inputs.data, samples)
+    index = [list(names).index(name) for name in fitted]
+    result = []
+    for products in found:
+        whole = np.full((*products.shape[:2], len(names), len(names)), np.inf)
+        whole[:, :, np.array(index)[:, None], index] = products
+        result.append(whole)
+    return result
+
+
+def best_references(
+    held_out: Float[np.ndarray, "examples outputs references references"],
+    products: Float[np.ndarray, "more outputs forecasts forecasts"],
+) -> np.ndarray:
+    """Returns the index of the best reference for each output.
+
+    Args:
+        held_out: Products of the errors of references on training data.
+        products: Those of model and references on validation data.
+    """
+    squares = [np.diagonal(held_out, axis1=2, axis2=3)]
+    if len(products):
+        squares.append(np.diagonal(products, axis1=2, axis2=3)[..., 1:])
+    total = np.concatenate(squares).sum(0)
+    return np.where(np.isfinite(total), total, np.inf).argmin(-1)
+
+
+def _weights(products: Float[np.ndarray, "examples forecasts forecasts"], best: int) -> np.ndarray:
+    """Returns the weights of one output in one step."""
+    shrunk = np.eye(products.shape[-1])[1 + best]
+    is_finite = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+    count = len(products)
+    if count < MIN_EXAMPLES or not is_finite[1 + best]:
+        return shrunk
+    used = np.flatnonzero(is_finite)
+    products, target = products[:, used][:, :, used], shrunk[used]
+    edges = np.linspace(0, count, min(MAX_BLOCKS, count) + 1).round().astype(int)
+    means = []
+    for start, stop in pairwise(edges.tolist()):
+        others = np.concatenate([products[:start], products[stop:]]).sum(0)
+        fitted = on_simplex(others)
+        rows = [share * fitted + (1 - share) * target for share in SHRINKAGE]
+        errors = [_root(np.einsum("i,nij,j->n", row, products[start:stop], row)) for row in rows]
+        means.append([error.mean() for error in errors])
+    by_block = np.array(means)
+    excess = by_block - by_block[:, by_block.mean(0).argmin(), None]
+    is_close = excess.mean(0) <= MAX_ERRORS * excess.std(0) / len(excess) ** 0.5
+    share = SHRINKAGE[int(is_close.argmax())]
+    weights = np.zeros(len(shrunk))
+    weights[used] = share * on_simplex(products.sum(0)) + (1 - share) * target
+    return weights
+
+
+def on_simplex(
+    products: Float[np.ndarray, "forecasts forecasts"],
+) -> Float[np.ndarray, " forecasts"]:
+    """Returns the weights, not negative and with sum one, that minimise a quadratic form."""
+    scale = float(np.trace(products))
+    if scale <= 0:
+        return np.full(len(products), 1 / len(products))
+    values, vectors = np.linalg.eigh(products / scale)
+    rows = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+    # The last row, with a large factor, is the sum of weights.
+    system = np.vstack([rows, np.full(len(products), 1e3)])
+    weights, _ = nnls(system, np.append(np.zeros(len(products)), 1e3))
+    return weights / weights.sum()
+
+
+def _root(squares: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(squares, 0))
+
+
+@torch.no_grad()
+def _products(
+    forecasts: Mapping[str, AbstractForecast],
+    data: FieldData,
+    samples: Sequence[Any],
+    most: int,
+    num_steps: int = 1,
+) -> list[Products]:
+    """Returns the products of errors after each step of rollouts from at most so many starts."""
+    examples = TimeSliceExamples(data, samples, num_steps=num_steps)
+    chosen = map(examples.__getitem__, evenly(range(len(examples)), most))
+    known = (example for example in chosen if bool(example.weights.any()))
+    size = max(1, min(BATCH_SIZE, MAX_SITES // data.geometry().num_points))
+    rows: list[list[np.ndarray]] = [[] for _ in range(num_steps)]
+    while part := list(islice(known, size)):
+        batch = collate(part)
+        weights = (batch.weights / batch.weights.sum(1, keepdim=True))[..., None]
+        rollouts = [
+            rollout_steps(
+                forecast, batch.frames, batch.coords, num_steps,
+                weights=batch.site_weights, forcings=batch.forcings, seasons=batch.seasons,
+            )
+            for forecast in forecasts.values()
+        ]  # fmt: skip
+        for step, predictions in enumerate(zip(*rollouts, strict=True)):
+            errors = torch.stack([part.double() for part in predictions]) - batch.targets[:, step]
+            errors = torch.where(weights > 0, errors, 0.0)
+            products = torch.einsum("ibpv,jbpv->bvij", weights * errors, errors)
+            rows[step].append(products.numpy())
+    return [np.concatenate(row) for row in rows if row]

@@ -1,0 +1,234 @@
+"""What is written is a combination of model and references that is not worse than the best of them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpo.data.splits import split_time_slices
+from gpo.evaluation.score import evaluate
+from gpo.forecast.blend import MIN_EXAMPLES, sentence
+from gpo.forecast.blend_fit import _weights, fit_blend, on_simplex
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.queries import QueryForecast
+from gpo.forecast.registry import REFERENCES
+from gpo.forecast.rollout import rollout
+from gpo.forecast.task import BlendWeights
+from gpo.settings_files import CheckpointError
+from gpo.training.config import RunConfig
+from gpo.training.fit import train
+from gpo.training.setup import new_forecaster, split_of
+from tests.core.evaluation.test_outside import Zero
+from tests.core.evaluation.test_score import Times
+from tests.core.training.series import decaying_waves, equal_squares
+
+TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
+
+
+def walk(num_times=200):
+    """A series that the last frame predicts best: each frame adds noise."""
+    steps = np.random.default_rng(0).normal(size=(1, num_times, 24, 2))
+    return replace(decaying_waves(1, values=steps.cumsum(1), num_times=num_times), time_units="")
+
+
+def noise(num_times=200):
+    """A series that its mean predicts best."""
+    values = np.random.default_rng(0).normal(size=(1, num_times, 24, 2))
+    return replace(decaying_waves(1, values=values, num_times=num_times), time_units="")
+
+
+def blended(data, model=None, **settings):
+    config = RunConfig.of(**TINY, **settings)
+    split = split_of(data, config)
+    made = new_forecaster(data, split, config).eval()
+    if model is not None:
+        made = Forecaster(model, replace(made.task, predict="state", base="persistence"))
+    return fit_blend(made, data, split.training, split.validation), split
+
+
+def test_weights_on_the_simplex_minimise_the_error():
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        errors = generator.normal(size=(4, 50)) * generator.uniform(0.2, 2, size=(4, 1))
+        errors += generator.normal(size=50)
+        products = errors @ errors.T
+        found = on_simplex(products)
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1)
+        others = generator.dirichlet(np.full(4, 0.5), size=2000)
+        values = np.einsum("ni,ij,nj->n", others, products, others)
+        assert found @ products @ found <= values.min() * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_examples_give_all_weight_to_the_best_reference(count):
+    products = np.zeros((count, 3, 3)) + np.diag([0.01, 1.0, 2.0])
+    assert _weights(products, 0).tolist() == [0, 1, 0]
+
+
+def test_a_much_better_model_has_all_weight_with_enough_examples():
+    products = np.array([np.diag([0.0025, 1.0, 2.0])] * 8) * np.linspace(0.5, 1.5, 8)[:, None, None]
+    # Errors that do not depend on each other: a quarter of a percent is left to the references.
+    assert _weights(products, 0)[0] > 0.99
+
+
+def test_a_model_that_wins_by_chance_has_no_weight():
+    sizes = np.random.default_rng(1).uniform(0.5, 1.5, size=(8, 2))
+    products = np.array([np.full((2, 2), a * b) for a, b in sizes])
+    products[:, 0, 0], products[:, 1, 1] = sizes[:, 0] ** 2, sizes[:, 1] ** 2
+    assert _weights(products, 0).tolist() == [0, 1]
+
+
+def test_a_model_without_finite_errors_has_no_weight():
+    products = np.array([np.diag([np.nan, 1.0, 0.5])] * 6)
+    assert _weights(products, 1).tolist() == pytest.approx([0, 1 / 3, 2 / 3])
+
+
+def test_a_bad_model_leaves_the_forecast_to_the_best_reference():
+    for data, best in ((walk(), "persistence"), (noise(), "climatology")):
+        made, split = blended(data, Times(-3.0))
+        results = evaluate(made, data, split)
+        errors = {name: row["rmse_over_std"] for name, row in results.one_step.items()}
+        assert errors["model"] > 2 * errors[best]
+        assert errors["blend"] < 1.03 * errors[best]
+        assert results.comparisons[best]["outcome"] != "worse"
+        assert results.comparisons_alone[best]["outcome"] == "worse"
+        assert results.lost_after == {}
+        assert results.blend == sentence(made.task)
+        assert "combine model and references" in results.blend
+
+
+def test_the_exact_model_is_written_as_it_is():
+    data = decaying_waves(values=10 * 0.9 ** np.arange(10)[None, :, None, None] * np.random.default_rng(0).normal(size=(8, 1, 24, 2)))  # fmt: skip
+    made, _ = blended(data)
+    exact = Forecaster(Times(0.9), replace(made.task, predict="state", base="persistence", input_mean=(0.0, 0.0), output_mean=(0.0, 0.0), blend=BlendWeights()))  # fmt: skip
+    split = split_time_slices(data)
+    found = fit_blend(exact, data, split.training, split.validation)
+    errors = evaluate(found, data, split).one_step
+    name = "blend" if "blend" in errors else "model"
+    assert errors[name]["rmse"] < 1e-5 * errors["persistence"]["rmse"]
+
+
+def test_one_or_two_validation_examples_leave_the_answer_to_the_reference_and_say_so():
+    data = walk(num_times=24)
+    made, split = blended(data)
+    assert len(split.validation) < MIN_EXAMPLES
+    assert all(row[0] == 0 for step in made.task.blend.weights for row in step)
+    assert "too few to weigh it" in sentence(made.task)
+    assert "100% persistence" in sentence(made.task)
+    results = evaluate(made, data, split)
+    assert results.one_step["blend"] == pytest.approx(results.one_step["persistence"])
+
+
+def test_long_rollouts_of_noise_go_to_the_climatology():
+    made, _ = blended(noise(), Times(1.0))
+    columns = made.task.blend.forecasts
+    last = made.task.blend.weights[-1]
+    assert all(row[columns.index("climatology")] + row[columns.index("damped persistence") if "damped persistence" in columns else columns.index("climatology")] > 0.9 for row in last)  # fmt: skip
+
+
+def test_a_blend_is_the_weighted_sum_of_rollouts_of_each_forecast():
+    data = walk()
+    made, split = blended(data)
+    names = ("model", "persistence", "climatology")
+    weights = (((0.5, 0.5, 0.0), (0.2, 0.3, 0.5)), ((0.1, 0.0, 0.9), (0.0, 1.0, 0.0)))
+    references = {n: REFERENCES[n].fit(made.reference_inputs(data, split.training)) for n in names[1:]}  # fmt: skip
+    task = replace(made.task, blend=BlendWeights(names, weights, (9, 9)))
+    found = Forecaster(made.model, task, references=references | made.references).eval()
+    frames = torch.from_numpy(data.frames(0, slice(180, 181)))[None]
+    coords = torch.from_numpy(data.geometry().coords)
+    parts = [rollout(one, frames, coords, 3) for one in (found.alone, *references.values())]
+    expected = sum(
+        torch.tensor(weights)[[0, 1, 1], :, n][:, None] * part[0] for n, part in enumerate(parts)
+    )
+    torch.testing.assert_close(rollout(found, frames, coords, 3)[0], expected)
+    one = found(frames, coords)[0]
+    torch.testing.assert_close(one, expected[0])
+    queried = QueryForecast(found, frames[0], coords, torch.ones(24) / 24)
+    torch.testing.assert_close(queried.at_sites, expected[0])
+    torch.testing.assert_close(queried.at(coords), expected[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_diverged_model_does_no_harm_where_it_has_no_weight():
+    made, split = blended(walk(), Times(1.0))
+    task = replace(made.task, blend=BlendWeights(("model", "persistence"), (((0.0, 1.0),) * 2,), (9,)))  # fmt: skip
+    references = {"persistence": REFERENCES["persistence"].fit(made.reference_inputs(walk(), split.training))}  # fmt: skip
+    found = Forecaster(Times(1e30), task, references=references)
+    frames = torch.ones(1, 1, 24, 2)
+    steps = rollout(found, frames, torch.linspace(0, 1, 24)[:, None], 4)
+    assert (steps == 1).all()
+    assert rollout(found.alone, frames, torch.linspace(0, 1, 24)[:, None], 4)[0, -1].isnan().all()
+
+
+def test_static_maps_are_combined_with_their_training_mean():
+    data = equal_squares(60)
+    config = RunConfig.of(**TINY)
+    split = split_time_slices(data)
+    made = fit_blend(new_forecaster(data, split, config).eval(), data, split.training, split.validation)  # fmt: skip
+    results = evaluate(made, data, split)
+    errors = {name: row["rmse_over_std"] for name, row in results.one_step.items()}
+    assert errors["blend"] <= 1.05 * min(errors["training mean"], errors["linear map"])
+
+
+def test_a_reference_from_outside_can_be_the_forecast():
+    REFERENCES.register("zero", Zero)
+    try:
+        values = np.random.default_rng(0).normal(size=(1, 200, 24, 2))
+        # The mean of training is off, and so is the last frame.
+        values[:, :120] += np.where(np.arange(120) % 2, 3.0, -3.0)[:, None, None] + 1
+        made, _ = blended(decaying_waves(1, values=values, num_times=200), Times(2.0))
+        step = dict(zip(made.task.blend.forecasts, made.task.blend.weights[0][0], strict=True))
+        assert step["zero"] > 0.5
+    finally:
+        del REFERENCES["zero"]
+
+
+def test_the_best_reference_is_what_the_model_adds_its_increment_to():
+    made = new_forecaster(noise(), split_time_slices(noise()), RunConfig.of(**TINY))
+    assert made.task.base in ("climatology", "damped persistence")
+    assert made.task.remainder[0] < 0.8
+    alone = new_forecaster(noise(), split_time_slices(noise()), RunConfig.of(**TINY, blend=False))
+    assert alone.task.base == "persistence"
+    assert new_forecaster(walk(), split_time_slices(walk()), RunConfig.of(**TINY)).task.base == "persistence"  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [noise, walk])
+def test_a_saved_blend_predicts_the_same_and_a_changed_file_is_refused(tmp_path, make):
+    data = make()
+    made, _ = blended(data)
+    made.save(tmp_path)
+    again = Forecaster.load(tmp_path).eval()
+    assert again.task == made.task
+    frames = torch.from_numpy(data.frames(0, slice(180, 181)))[None]
+    coords = torch.from_numpy(data.geometry().coords)
+    assert torch.equal(rollout(again, frames, coords, 3), rollout(made, frames, coords, 3))
+    stored = json.loads((tmp_path / "task.json").read_text())
+    assert stored["blend"]["forecasts"] == list(made.task.blend.forecasts)
+    path = tmp_path / "references.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="has changed since it was saved"):
+        Forecaster.load(tmp_path)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="references"):
+        Forecaster.load(tmp_path)
+
+
+def test_weights_that_do_not_add_up_to_one_are_refused():
+    with pytest.raises(ValueError, match="add up to one"):
+        BlendWeights(("model", "persistence"), (((0.9, 0.2),),), (9,))
+    with pytest.raises(ValueError, match="not negative"):
+        BlendWeights(("model", "persistence"), (((1.2, -0.2),),), (9,))
+
+
+@pytest.mark.thorough
+def test_a_run_stores_its_blend_and_no_blend_stores_none(tmp_path):
+    data = walk()
+    made = train(data, RunConfig.of(**TINY, epochs=1), tmp_path / "a", is_quiet=True)
+    assert made.task.blend.forecasts
+    assert Forecaster.load(tmp_path / "a" / "model").task == made.task
+    alone = train(data, RunConfig.of(**TINY, epochs=1, blend=False), tmp_path / "b", is_quiet=True)
+    assert not alone.task.blend.forecasts
