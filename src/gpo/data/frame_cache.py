@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import FieldData, RowReader
-from gpo.data.frame_chunks import MAX_CHUNK_VALUES
-from gpo.limits import max_bytes
+from gpo.limits import MAX_CHUNK_VALUES, max_bytes
 
 MAX_CACHED_BYTES = 2**30
 """Maximum size of all frames of a data set that are kept in memory; a smaller `GPO_MAX_BYTES` lowers

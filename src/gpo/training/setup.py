@@ -14,7 +14,6 @@ from gpo.data.splits import (
     split_time_slices,
 )
 from gpo.execution.memory import memory_problem
-from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import (
     Normalizer,
@@ -22,7 +21,7 @@ from gpo.forecast.statistics import (
     forcing_statistics,
     training_statistics,
 )
-from gpo.forecast.task import Task
+from gpo.forecast.task import Task, TrainedOn
 from gpo.model.model import AbstractModel, build_model
 from gpo.model.problem import Problem
 from gpo.model.registry import MODELS
