@@ -130,7 +130,7 @@ class PaperConfig:
     """Treat periodic axes as such in offsets and in the descriptor."""
     features: Features = "fourier"
     """Position features: fourier, mlp or none."""
-    num_frequencies: Annotated[int, arg(metavar="N")] = 16
+    num_frequencies: Suppress[int] = 16
     """Number of random frequencies of the Fourier features."""
     fourier_std: Suppress[float] = 1.0
     """Standard deviation of frequencies, in cycles per domain."""
