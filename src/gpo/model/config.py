@@ -148,7 +148,7 @@ class PaperConfig:
     """Whether the encoder returns particles, not the features of an MLP."""
     mixing: float = 0.5
     """(Initial) coefficient lambda of the convex residual."""
-    learns_mixing: FlagCreatePairsOff[bool] = False
+    learns_mixing: Suppress[bool] = False
     """Learn lambda, one per layer."""
     renormalises: FlagCreatePairsOff[
         Annotated[
