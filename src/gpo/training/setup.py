@@ -76,6 +76,11 @@ def new_forecaster(
 def _pointwise(data: FieldData, split: Split, config: RunConfig) -> SiteMeans | None:
     """Returns pointwise statistics where a run has them."""
     if split.training[0].lead == 0:
+        if config.task.normalise == "points":
+            raise ValueError(
+                f"`normalise` must be variables, got points: {data.source} holds static maps, whose "
+                "means are pointwise with --predict increment."
+            )
         return SiteMeans.of(data, split.training) if config.task.predict == "increment" else None
     if config.task.normalise == "variables":
         return None
