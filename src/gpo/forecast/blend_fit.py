@@ -3,11 +3,12 @@ r"""Fits the weights of a blended forecast on validation data.
 For each step and variable the weights $w$ minimise $w^\top G w$ on the simplex, where $G$ sums the
 products of the forecasts' errors over validation examples. They are shrunk towards the best reference,
 $\lambda w + (1-\lambda) e$, where $\lambda$ is the smallest that is worse than the best one by at most
-two standard errors in cross-validation over blocks of examples: few examples have large standard
-errors. With fewer than four examples, $\lambda$ is zero.
+two standard errors on blocks of the later half, with weights fitted to the examples before each: few
+examples have large standard errors, and a forecast whose error grows with time loses its weight. With
+fewer than four examples, $\lambda$ is zero.
 
-The best reference is the one with the smallest error on validation data; with fewer than four examples,
-on held-out training data as well, where references were fitted to the examples before.
+The best reference is the one with the smallest error on the later half of validation data; with fewer
+than four examples, on held-out training data as well, where references were fitted to the examples before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -169,7 +170,9 @@ def best_references(
     """
     squares = [np.diagonal(held_out, axis1=2, axis2=3)]
     if len(products):
-        squares.append(np.diagonal(products, axis1=2, axis2=3)[..., 1:])
+        # The later half is closer to what is forecast, and shows errors that grow with time.
+        later = products[len(products) // 2 :]
+        squares.append(np.diagonal(later, axis1=2, axis2=3)[..., 1:])
     total = np.concatenate(squares).sum(0)
     return np.where(np.isfinite(total), total, np.inf).argmin(-1)
 
@@ -185,9 +188,8 @@ def _weights(products: Float[np.ndarray, "examples forecasts forecasts"], best: 
     products, target = products[:, used][:, :, used], shrunk[used]
     edges = np.linspace(0, count, min(MAX_BLOCKS, count) + 1).round().astype(int)
     means = []
-    for start, stop in pairwise(edges.tolist()):
-        others = np.concatenate([products[:start], products[stop:]]).sum(0)
-        fitted = on_simplex(others)
+    for start, stop in list(pairwise(edges.tolist()))[(len(edges) - 1) // 2 :]:
+        fitted = on_simplex(products[:start].sum(0))
         rows = [share * fitted + (1 - share) * target for share in SHRINKAGE]
         errors = [_root(np.einsum("i,nij,j->n", row, products[start:stop], row)) for row in rows]
         means.append([error.mean() for error in errors])
