@@ -44,6 +44,9 @@ MAX_ERRORS = 2.0
 """Number of standard errors by which shrunk weights may be worse than the best ones."""
 RIDGE = 1e-6
 """What is added to correlations of one, so that equal forecasts have equal weights."""
+MAX_GROWTH = 2.0
+"""Largest growth of an error, from the first half of the examples to the last quarter, relative to the
+median of the forecasts, with which a forecast has any weight."""
 SHRINKAGE = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Values of $\\lambda$."""
 
@@ -172,15 +175,27 @@ def best_references(
     if len(products):
         # The later half is closer to what is forecast, and shows errors that grow with time.
         later = products[len(products) // 2 :]
-        squares.append(np.diagonal(later, axis1=2, axis2=3)[..., 1:])
+        later = np.diagonal(later, axis1=2, axis2=3)
+        squares.append(np.where(is_steady(products), later, np.inf)[..., 1:])
     total = np.concatenate(squares).sum(0)
     return np.where(np.isfinite(total), total, np.inf).argmin(-1)
+
+
+def is_steady(products: Float[np.ndarray, "examples *outputs forecasts forecasts"]) -> np.ndarray:
+    """Returns False for forecasts whose error grows through the examples more than that of others."""
+    sizes = np.diagonal(products, axis1=-2, axis2=-1)
+    if len(sizes) < MIN_EXAMPLES:
+        return np.ones(sizes.shape[1:], dtype=bool)
+    first, last = sizes[: len(sizes) // 2].mean(0), sizes[-(len(sizes) // 4) :].mean(0)
+    growth = np.sqrt(last / np.maximum(first, 1e-300))
+    return ~(growth > MAX_GROWTH * np.nanmedian(growth, -1, keepdims=True))
 
 
 def _weights(products: Float[np.ndarray, "examples forecasts forecasts"], best: int) -> np.ndarray:
     """Returns the weights of one output in one step."""
     shrunk = np.eye(products.shape[-1])[1 + best]
     is_finite = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+    is_finite &= is_steady(products)
     count = len(products)
     if count < MIN_EXAMPLES or not is_finite[1 + best]:
         return shrunk
