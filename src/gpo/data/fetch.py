@@ -19,17 +19,15 @@ from datetime import date, timedelta
 from http.client import HTTPResponse
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from gpo.atomic_files import atomic_file, write_text
 from gpo.data.dataset import DataError
 from gpo.data.downloads import CDS, Download
 from gpo.optional import require
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 WAIT = 10.0
 """Seconds between questions whether a file is ready."""
@@ -106,7 +104,7 @@ def fetch_from_arco(
     for axis in AXES:
         for name in _chunks(store, axis, None):
             _copy(address, store, name)
-    xr = require("xarray", "data", "Reading Zarr")
+    require("zarr", "data", "Reading Zarr")
     with xr.open_zarr(store, consolidated=False, chunks=None) as opened:
         times = opened["time"].to_index()
     ends = np.array([start, start + timedelta(days=days)], dtype="datetime64[ns]")
@@ -157,17 +155,18 @@ def convert(source: Path, download: Download, start: date, days: int, out: Path)
             chosen.drop_encoding().to_netcdf(partial)
 
 
-def _opened(source: Path) -> "xr.Dataset":
-    xr = require("xarray", "data", "Reading NetCDF")
+def _opened(source: Path) -> xr.Dataset:
     if source.is_dir():
+        require("zarr", "data", "Reading Zarr")
         return xr.open_zarr(source, consolidated=False, chunks=None)
     with source.open("rb") as file:
         is_grib = file.read(4) == b"GRIB"
+    require("cfgrib" if is_grib else "netCDF4", "data", "Reading a download")
     settings = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}} if is_grib else {}
     return xr.open_dataset(source, **settings)
 
 
-def _chosen(opened: "xr.Dataset", download: Download, source: Path) -> "xr.Dataset":
+def _chosen(opened: xr.Dataset, download: Download, source: Path) -> xr.Dataset:
     """Returns the variables under the names of the benchmark; masks may be missing."""
     found = {}
     for name, names in download.fields().items():

@@ -11,7 +11,7 @@ import torch
 from gpo.atomic_files import file_problem
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
-from gpo.data.readers.npy import map_npy
+from gpo.data.readers.array_files import map_npy
 from gpo.data.rotated_pole import RotatedPole
 from gpo.numerics.domain import Domain, longitude_latitude, unit_vectors
 

@@ -11,7 +11,10 @@ from gpo.data.dataset import FieldData
 from gpo.data.readers.airfoil import NAMES, check_shapes
 from gpo.data.readers.hdf5 import dataset
 from gpo.data.readers.pdebench import AXES, FLOW
-from gpo.data.readers.sites import FRAMES_AT_ONCE, component_names
+from gpo.data.readers.sites import component_names
+
+FRAMES_AT_ONCE = 64
+"""Frames that are written at once."""
 
 
 def write_airfoil(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> None:

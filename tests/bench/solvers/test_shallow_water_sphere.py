@@ -5,7 +5,7 @@ import pytest
 
 from gpo.data.generate import generate
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.well import WellReader
+from gpo.data.readers.well import READER
 from gpo.data.solvers.base import BlowUpError
 from gpo.numerics.spectral import degree_spectrum
 from gpo_bench.solvers.rotating_shallow_water import advance
@@ -103,7 +103,7 @@ def test_stored_frames_hardly_depend_on_the_step():
 def test_what_is_written_reads_back_as_the_sphere(tmp_path):
     solver, path = small(hours_per_frame=3.0), tmp_path / "planet"
     generate(solver, path)
-    data = WellReader().read(path, ReadOptions())
+    data = READER.read(path, ReadOptions())
     assert [(variable.name, variable.units) for variable in data.variables] == [
         ("height", "m"),
         ("velocity_theta", "m s-1"),

@@ -16,7 +16,7 @@ from gpo.data.writers.zarr import ForecastStore
 from gpo.optional import MissingPackageError
 from tests.contracts import samples
 
-PACKAGES = ("h5py", "xarray", "netCDF4", "zarr", "cfgrib", "cftime")
+PACKAGES = ("h5py", "netCDF4", "zarr", "cfgrib", "cftime")
 IMPORTED_BY = {
     "h5py": (
         "gpo.data.readers.well",
@@ -25,7 +25,6 @@ IMPORTED_BY = {
         "gpo_bench.solvers.well_files",
         "gpo_bench.solvers.radiative_layer",
     ),
-    "xarray": ("gpo.data.readers.gridded", "gpo.data.readers.cf"),
 }
 """Modules that import a package at the top, and must be imported again to miss it."""
 INSTALL = r"pip install 'gpo\[data\]'"
@@ -62,7 +61,6 @@ def test_arrays_are_read_without_optional_packages(sample, tmp_path, hide):
     [
         ("ns2d", "h5py", "Reading HDF5 needs the package h5py"),
         ("pdebench", "h5py", "Reading HDF5 needs the package h5py"),
-        ("era5 as NetCDF", "xarray", "may have a layout.*gridded \\(xarray\\)"),
         ("era5 as NetCDF", "netCDF4", "Reading NetCDF needs the package netCDF4"),
         ("era5 as NetCDF", "cftime", "Reading dates needs the package cftime"),
         ("era5 as Zarr", "zarr", "Reading Zarr needs the package zarr"),

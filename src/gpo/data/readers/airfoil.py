@@ -8,66 +8,52 @@ All nodes have equal weights, as in the published scores of this benchmark. The 
 tens of chords: with cell areas as weights, the undisturbed far field would dominate the loss.
 """
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, FieldData, Variable
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, choose_variables
-from gpo.data.readers.npy import map_npy
-from gpo.data.readers.sites import mask_missing
+from gpo.data.dataset import DataError
+from gpo.data.readers.array_files import map_npy
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.build import Reader
+from gpo.data.readers.lazy import INPUTS, SITE_DIMS, Key, lazy_variable
 from gpo.data.readers.size_checks import check_regular
-from gpo.numerics.domain import Domain
 
 X, Y, Q = NAMES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")
+DIMS = ("sample", "row", "column")
 MACH = 4
 """The channel of Q that is predicted."""
 
 
-class AirfoilReader(AbstractReader):
-    """Steady flow around airfoils; each sample has its own mesh, all share one domain."""
-
-    name = "airfoil"
-    layout = "Geo-FNO's folder with NACA_Cylinder_X.npy, _Y.npy and _Q.npy"
-
-    def recognises(self, path: Path) -> bool:
-        """Returns whether all three files are in the folder, or next to the file."""
-        if path.is_file() and path.name not in NAMES:
-            return False
-        return all((_folder(path) / name).is_file() for name in NAMES)
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns the mesh as input and the Mach number as output; arrays are memory-mapped."""
-        choose_variables(path, options.variables, ["mach"])
-        x, y, q = (_open(_folder(path) / name) for name in NAMES)
-        check_shapes(_folder(path), x, y, q)
-        for name, coordinate in ((X, x), (Y, y)):
-            if not np.isfinite(coordinate).all():
-                raise DataError(_folder(path) / name, name, "must be finite, got NaN or infinity.")
-        lower, upper = ([float(end(x)), float(end(y))] for end in (np.min, np.max))
-        domain = Domain.box(lower, upper)
-
-        return FieldData.of_maps(
-            layout=self.name,
-            source=path,
-            inputs=(Variable("x"), Variable("y")),
-            outputs=(Variable("mach"),),
-            geometries=tuple(
-                _geometry(_folder(path), domain, x[sample], y[sample], q[sample], sample)
-                for sample in range(len(x))
-            ),
-            num_samples=len(x),
-            fetch=partial(_fetch, _folder(path)),
-        )
+def _recognises(path: Path) -> bool:
+    """Returns whether all three files are in the folder, or next to the file."""
+    if path.is_file() and path.name not in NAMES:
+        return False
+    return all((_folder(path) / name).is_file() for name in NAMES)
 
 
-def _fetch(folder: Path, sample: int) -> tuple[np.ndarray, np.ndarray]:
+def open_airfoil(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns the mesh as input and the Mach number as output; arrays are memory-mapped."""
+    folder = _folder(path)
     x, y, q = (_open(folder / name) for name in NAMES)
-    mesh = np.stack([x[sample], y[sample]], -1)
-    return mesh.reshape(-1, 2), np.array(q[sample, MACH]).reshape(-1, 1)
+    check_shapes(folder, x, y, q)
+    for name, coordinate in ((X, x), (Y, y)):
+        if not np.isfinite(coordinate).all():
+            raise DataError(folder / name, name, "must be finite, got NaN or infinity.")
+    coords = {
+        "x": (DIMS, np.asarray(x), {"axis": "X"}),
+        "y": (DIMS, np.asarray(y), {"axis": "Y"}),
+        "cell_area": (DIMS[1:], np.ones(x.shape[1:]), {"standard_name": "cell_area"}),
+    }
+    mach = lazy_variable(DIMS, x.shape, q.dtype, partial(_read, folder / Q))
+    return xr.Dataset({"mach": mach}, coords, {SITE_DIMS: DIMS[1:], INPUTS: ("x", "y")})
+
+
+def _read(path: Path, key: Key) -> np.ndarray:
+    sample, *others = key
+    return np.asarray(_open(path)[(sample, MACH, *others)])
 
 
 def _folder(path: Path) -> Path:
@@ -98,14 +84,9 @@ def check_shapes(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> N
         raise DataError(folder / Q, Q, f"must have shape {expected} to match {X}, got {q.shape}.")
 
 
-def _geometry(
-    folder: Path, domain: Domain, x: np.ndarray, y: np.ndarray, q: np.ndarray, sample: int
-) -> Geometry:
-    with np.errstate(invalid="ignore"):
-        geometry = replace(Geometry.curvilinear(x, y), domain=domain)
-    if not np.isfinite(geometry.weights).all():
-        problem = f"must be a mesh with an area, but all points of sample {sample} lie on a line."
-        raise DataError(folder / X, X, problem)
-    geometry = replace(geometry, weights=np.full(x.size, 1 / x.size))
-    mach = np.reshape(q[MACH], (1, -1, 1))
-    return mask_missing(folder / Q, [f"mach of sample {sample}"], geometry, [mach])
+READER = Reader(
+    name="airfoil",
+    layout="Geo-FNO's folder with NACA_Cylinder_X.npy, _Y.npy and _Q.npy",
+    recognises=_recognises,
+    open=open_airfoil,
+)

@@ -18,8 +18,8 @@ import torch
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.hdf5 import array, is_hdf5, open_hdf5, text_attribute
+from gpo.data.readers.lazy import Key
 from gpo.data.readers.matlab5 import load_matlab_5
-from gpo.data.readers.npy import map_npy
 from gpo.data.readers.size_checks import check_load
 from gpo.optional import MissingPackageError
 
@@ -31,7 +31,8 @@ class Stored:
     """An array of real numbers in a file."""
 
     shape: tuple[int, ...]
-    read: Callable[[tuple[int | slice, ...]], np.ndarray]
+    dtype: np.dtype
+    read: Callable[[Key], np.ndarray]
     """Reads the part selected by one index or slice per axis."""
     units: str = ""
 
@@ -100,7 +101,7 @@ def _mapped(path: Path) -> Iterator[tuple[str, Stored]]:
     if not isinstance(values, np.ndarray):
         raise DataError(path, path.stem, "must be a single array, got an archive: rename it .npz.")
     _check_real(path, path.stem, values.dtype)
-    yield path.stem, Stored(tuple(values.shape), partial(_read_mapped, path))
+    yield path.stem, Stored(tuple(values.shape), values.dtype, partial(_read_mapped, path))
 
 
 def _archived(path: Path) -> Iterator[tuple[str, Stored]]:
@@ -147,14 +148,14 @@ def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
 
 def _in_memory(path: Path, name: str, values: np.ndarray) -> Stored:
     _check_real(path, name, values.dtype)
-    return Stored(tuple(values.shape), partial(_part, values))
+    return Stored(tuple(values.shape), values.dtype, partial(_part, values))
 
 
-def _part(values: np.ndarray, key: tuple[int | slice, ...]) -> np.ndarray:
+def _part(values: np.ndarray, key: Key) -> np.ndarray:
     return np.asarray(values[key])
 
 
-def _read_mapped(path: Path, key: tuple[int | slice, ...]) -> np.ndarray:
+def _read_mapped(path: Path, key: Key) -> np.ndarray:
     return _part(map_npy(path), key)
 
 
@@ -173,10 +174,11 @@ def _in_hdf5(path: Path) -> Iterator[tuple[str, Stored]]:
             _check_real(path, name, item.dtype)
             units = text_attribute(item, "units")
             shape = tuple(item.shape)[:: -1 if kind else 1]
-            yield name, Stored(shape, partial(_read_hdf5, path, name, bool(kind)), units)
+            read = partial(_read_hdf5, path, name, bool(kind))
+            yield name, Stored(shape, item.dtype, read, units)
 
 
-def _read_hdf5(path: Path, name: str, is_matlab: bool, key: tuple[int | slice, ...]) -> np.ndarray:
+def _read_hdf5(path: Path, name: str, is_matlab: bool, key: Key) -> np.ndarray:
     with open_hdf5(path) as file:
         if is_matlab:
             return array(path, file, name, key[::-1]).T
@@ -188,3 +190,20 @@ def _check_real(path: Path, name: str, dtype: np.dtype) -> None:
         raise DataError(path, name, "is complex: save its real and imaginary parts as two arrays.")
     if dtype.kind not in "fiub":
         raise DataError(path, name, f"must hold real numbers, got entries of type {dtype}.")
+
+
+def map_npy(path: Path) -> Any:
+    """Returns the memory-mapped array of a file; raises a `ValueError` if its length is wrong.
+
+    The format has no checksum: inserted bytes would shift all values behind them, which only the
+    length reveals. Files that are not a single array are returned as NumPy opens them.
+    """
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(values, np.memmap):
+        size, expected = path.stat().st_size, values.offset + values.nbytes
+        if size != expected:
+            raise ValueError(
+                f"it has {size} bytes, its header says {expected}. It is damaged, or other arrays "
+                "follow the first: save each in a file of its own."
+            )
+    return values

@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, InputCandidate, Variable
+from gpo.data.dataset import DataError
 from gpo.data.readers.array_files import Stored
-from gpo.data.readers.axis_order import SMALLEST_GRID, Axes, Field, Order, common_length, match
+from gpo.data.readers.axis_order import SMALLEST_GRID, Axes, Field, common_length, match
+from gpo.data.readers.lazy import NAME, Key
 
 
 def is_extra_input(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
@@ -25,9 +27,9 @@ def is_extra_input(axes: Axes, stored: Stored, patterns: Sequence[str]) -> bool:
     return any(axes.fits(order, stored.shape) for order in axes.orders(others))
 
 
-def find_array_candidates(
+def find_inputs(
     path: Path, rest: Mapping[str, Stored], fields: Sequence[Field], num_times: int
-) -> tuple[InputCandidate, ...]:
+) -> dict[str, xr.Variable]:
     """Returns static fields and scalar series.
 
     Args:
@@ -40,25 +42,32 @@ def find_array_candidates(
     widest = max(fields, key=lambda field: len(field.sites))
     labels = tuple(label for label in widest.order if label in widest.sites)
     lengths = {label: common_length(path, fields, label) for label in ("sample", *labels)}
-    candidates: list[InputCandidate] = []
+    lengths["time"] = num_times
+    # Try the order of the fields first, then the reverse, such as y before x.
+    orders = [order for sites in (labels, labels[::-1]) for order in (sites, ("sample", *sites))]
+    orders += [("time",), ("sample", "time")]
+    inputs: dict[str, xr.Variable] = {}
     for name, stored in rest.items():
-        if stored in used or stored.size == 1:
-            continue
-        variable = Variable(name, stored.units)
-        order = _static_order(stored, labels, lengths)
-        if order is not None:
-            read = partial(_read_static, Field(name, _squeezed(stored), order), lengths["sample"])
-            candidates.append(InputCandidate(variable, "static", read))
-        shape = _squeezed(stored).shape
-        if shape == (num_times,) or shape == (lengths["sample"], num_times):
-            candidates.append(InputCandidate(variable, "series", stored.values))
-    return tuple(candidates)
+        squeezed = _squeezed(stored)
+        fitting = [
+            order for order in orders
+            if stored not in used and stored.size > 1
+            and squeezed.shape == tuple(lengths[label] for label in order)
+        ]  # fmt: skip
+        # A vector may be both: a field on a line, and a series of as many times.
+        static = next((order for order in fitting if "time" not in order), None)
+        series = next((order for order in fitting if "time" in order), None)
+        for key, order in ((name, static), (f"{name}_series" if static else name, series)):
+            if order is not None:
+                inputs[key] = Field(name, squeezed, order).variable(order)
+                inputs[key].attrs[NAME] = name
+    return inputs
 
 
 def split_map_inputs(
     path: Path, inputs: Mapping[str, Stored], outputs: Sequence[Field]
-) -> tuple[list[Field], list[Variable], np.ndarray]:
-    """Splits the inputs of static maps into fields and scalars, with the values of the latter.
+) -> tuple[list[Field], dict[str, xr.Variable]]:
+    """Splits the inputs of static maps into fields and scalars.
 
     Arrays with one entry or one row per sample are scalars.
 
@@ -71,8 +80,7 @@ def split_map_inputs(
     labels = tuple(label for label in outputs[0].order if label in sites)
     lengths = tuple(outputs[0].length(label) for label in labels)
     fields: list[Field] = []
-    variables: list[Variable] = []
-    columns: list[np.ndarray] = [np.zeros((count, 0))]
+    scalars: dict[str, xr.Variable] = {}
     for name, stored in inputs.items():
         shape = stored.shape
         if "sample" not in outputs[0].order and shape == lengths:
@@ -87,48 +95,26 @@ def split_map_inputs(
             values = stored.values().astype(np.float64).reshape(count, -1)
             width = values.shape[1]
             names = [name] if width == 1 else [f"{name}_{column}" for column in range(width)]
-            variables += [Variable(column, stored.units) for column in names]
-            columns.append(values)
+            for column, values_of in zip(names, values.T, strict=True):
+                scalars[column] = xr.Variable("sample", values_of, {"units": stored.units})
         else:
             problem = (
                 f"has shape {shape}; an input must have a first axis of {count} samples, as "
                 f"{outputs[0].name} has, then no other axis, scalars, or the sites {lengths}."
             )
             raise DataError(path, name, problem)
-    values = np.concatenate(columns, 1)
-    if not np.isfinite(values).all():
-        names = ", ".join(variable.name for variable in variables)
-        raise DataError(path, names, "must be known for every sample, got NaN.")
-    return fields, variables, values
-
-
-def _static_order(stored: Stored, labels: Order, lengths: Mapping[str, int]) -> Order | None:
-    """Returns the axes of a static field; None if the array has other axes."""
-    shape = _squeezed(stored).shape
-    # Try the order of the fields first, then the reverse, such as y before x.
-    for sites in dict.fromkeys((labels, labels[::-1])):
-        for order in (sites, ("sample", *sites)):
-            if shape == tuple(lengths[label] for label in order):
-                return order
-    return None
+    return fields, scalars
 
 
 def _squeezed(stored: Stored) -> Stored:
     """Returns a vector with one axis, without those of length one; other arrays unchanged."""
     if not stored.is_vector or len(stored.shape) <= 1:
         return stored
-    return Stored((stored.size,), partial(_read_vector, stored), stored.units)
+    return Stored((stored.size,), stored.dtype, partial(_read_vector, stored), stored.units)
 
 
-def _read_vector(stored: Stored, key: tuple[int | slice, ...]) -> np.ndarray:
+def _read_vector(stored: Stored, key: Key) -> np.ndarray:
     return np.asarray(np.ravel(stored.values())[key])
-
-
-def _read_static(field: Field, count: int) -> np.ndarray:
-    """Reads values of shape (points,) or (samples, points)."""
-    if "sample" not in field.order:
-        return field.read()[:, 0]
-    return np.stack([field.read(sample=sample)[:, 0] for sample in range(count)])
 
 
 def parameter_tables(arrays: Mapping[str, Stored], num_times: int | None) -> list[str]:

@@ -1,14 +1,20 @@
 """Sites of named arrays with coordinates of arbitrary names, such as `elem_xy`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from gpo.data.dataset import DataError
-from gpo.data.geometry import Geometry, sphere_coords, sphere_domain
 from gpo.data.readers.array_files import Stored
-from gpo.data.readers.axis_order import MAX_COMPONENTS, SMALLEST_GRID, Sites, from_zero
+from gpo.data.readers.axis_order import (
+    MAX_COMPONENTS,
+    SMALLEST_GRID,
+    Sites,
+    from_zero,
+    points_sites,
+)
 from gpo.data.readers.base import check_latitudes, choose_variables
 from gpo.data.readers.coordinate_names import (
     column_groups,
@@ -19,8 +25,8 @@ from gpo.data.readers.coordinate_names import (
     is_upwards,
     words,
 )
-from gpo.data.readers.faces import face_areas
-from gpo.data.readers.sites import check_cells, check_points, unstructured
+from gpo.data.readers.lazy import DEGREES, SITES, mesh_variables, point_coordinates
+from gpo.data.readers.sites import check_cells, check_points
 
 Arrays = Mapping[str, Stored]
 
@@ -116,42 +122,42 @@ def _count(arrays: Arrays, names: tuple[str, ...]) -> int:
 
 
 def _sites(path: Path, arrays: Arrays, names: tuple[str, ...]) -> Sites:
-    coords, is_sphere = _coords(path, arrays, names)
+    coords, labels = _coords(path, arrays, names)
     cells = [name for name in arrays if is_cells(name) and len(arrays[name].shape) == 2]
     cells = [name for name in cells if min(arrays[name].shape) in (3, 4)]
-    geometry, used = None, names
-    domain = sphere_domain(coords) if is_sphere else None
+    sites, used = None, names
     if cells:
         corners = _corners(path, arrays, cells[0])
         used = (*names, cells[0])
-        geometry = _in_elements(path, arrays, coords, corners, used)
-        if geometry is None and corners.max() <= len(coords):
+        sites = _in_elements(path, arrays, points_sites(coords, None, used, labels), corners)
+        if sites is None and corners.max() <= len(coords):
             corners = from_zero(path, cells[0], corners, len(coords))
             corners = check_cells(path, cells[0], corners, coords)
-            geometry = unstructured(path, coords, corners, domain)
-    if geometry is None:
-        geometry = unstructured(path, coords, None, domain)
-    result = geometry
+            sites = points_sites(coords, corners, used, labels)
+    sites = sites or points_sites(coords, None, used, labels)
     others = tuple(name for group in _candidates(arrays) for name in group if name not in used)
-    return Sites((("points",),), {"points": len(coords)}, (*used, *others), lambda counts: result)
+    return replace(sites, used=(*used, *others))
 
 
-def _in_elements(
-    path: Path, arrays: Arrays, coords: np.ndarray, corners: np.ndarray, used: tuple[str, ...]
-) -> Geometry | None:
+def _in_elements(path: Path, arrays: Arrays, sites: Sites, corners: np.ndarray) -> Sites | None:
     """Returns sites at the centres of elements, weighted by their areas; None without nodes."""
-    if len(corners) != len(coords):
+    if len(corners) != sites.lengths["points"]:
         return None
     for names in _candidates(arrays):
         # The largest index of one-based elements is the number of nodes.
         start = int(corners.min() >= 1 and corners.max() == _count(arrays, names))
-        if not set(names) & set(used) and _count(arrays, names) > corners.max() - start:
-            nodes, is_sphere = _coords(path, arrays, names)
-            geometry = unstructured(
-                path, coords, None, sphere_domain(coords) if is_sphere else None
-            )
-            areas = face_areas(corners.astype(np.int64) - start, nodes)
-            return geometry.with_weights(areas) if areas.any() else geometry
+        if not set(names) & set(sites.used) and _count(arrays, names) > corners.max() - start:
+            nodes, labels = _coords(path, arrays, names)
+            labels = [f"node_{label}" for label in labels]
+            coords = point_coordinates(("nodes",), nodes, labels)
+            for name, part in zip(labels, coords.values(), strict=False):
+                if name.endswith(DEGREES):
+                    part.attrs = {"standard_name": name.removeprefix("node_")}
+            mesh = mesh_variables(
+                tuple(coords), corners.astype(np.int64) - start, ("points", "corner"),
+                faces=tuple(sites.coords),
+            )  # fmt: skip
+            return replace(sites, coords={**sites.coords, **coords, **mesh})
     return None
 
 
@@ -163,8 +169,10 @@ def _corners(path: Path, arrays: Arrays, name: str) -> np.ndarray:
     return values
 
 
-def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndarray, bool]:
-    """Returns coordinates, (points, dim), and whether they are unit vectors on the sphere."""
+def _coords(
+    path: Path, arrays: Arrays, names: tuple[str, ...]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns coordinates, (points, dim), and their names, which say whether they are degrees."""
     first = names[0]
     columns = [np.ravel(arrays[name].values()).astype(np.float64) for name in names]
     if len(names) == 1 and not arrays[first].is_vector:
@@ -172,13 +180,13 @@ def _coords(path: Path, arrays: Arrays, names: tuple[str, ...]) -> tuple[np.ndar
         table = table.T if table.shape[0] in (2, 3) and table.shape[1] > 3 else table
         kinds = words(first)
         if "lonlat" not in kinds and "latlon" not in kinds:
-            return check_points(path, first, table), False
+            return check_points(path, first, table), SITES
         columns = list(table.T[:: -1 if "latlon" in kinds else 1])
     elif len(names) < 2 or not is_in_degrees(names[:2]):
-        return check_points(path, first, np.stack(columns, -1)), False
+        return check_points(path, first, np.stack(columns, -1)), SITES
     elif is_upwards(first):
         columns = columns[::-1]
     longitude, latitude = check_points(path, first, np.stack(columns[:2], -1)).T
     longitude, latitude = in_degrees(longitude, latitude, arrays[first].units, first)
     check_latitudes(path, names[-1], latitude)
-    return sphere_coords(longitude, latitude), True
+    return np.stack([longitude, latitude], -1), DEGREES

@@ -28,23 +28,15 @@ the first one smoothly in every frame. A prefix `snapshots_` of all fields is re
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import (
-    DataError,
-    FieldData,
-    RowReader,
-    Variable,
-    fetch_with_scalars,
-)
-from gpo.data.geometry import Geometry
+from gpo.data.dataset import DataError
 from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
 from gpo.data.readers.array_inputs import (
-    find_array_candidates,
+    find_inputs,
     is_extra_input,
     match_series,
     parameter_tables,
@@ -61,6 +53,7 @@ from gpo.data.readers.axis_order import (
     BARE_SERIES,
     POINTS,
     SERIES,
+    SITE_LABELS,
     SMALLEST_GRID,
     Axes,
     Field,
@@ -72,221 +65,187 @@ from gpo.data.readers.axis_order import (
     match_maps,
     state_order,
 )
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
+from gpo.data.readers.base import ReadOptions, check_axis, choose_variables
+from gpo.data.readers.build import Reader
 from gpo.data.readers.coordinate_names import is_cells
-from gpo.data.readers.sites import (
-    Column,
-    choose_columns,
-    component_names,
-    detect_periodic_axes,
-    mask_missing,
-    portions,
+from gpo.data.readers.lazy import (
+    FIND_PERIODIC,
+    INPUTS,
+    NAME,
+    PART_OF,
+    SITE_DIMS,
+    TIME_UNITS,
+    TRAJECTORY,
+    named_dataset,
 )
+from gpo.data.readers.sites import component_names
 
 TIMES = ("t", "tt", "time", "times")
 MAP_NAMES = (("input", "output"), ("inputs", "outputs"), ("a", "u"), ("coeff", "sol"), ("x", "y"))
 PREFIX = "snapshots_"
 
 
-class ArraysReader(AbstractReader):
-    """Time series or static maps on a grid, on unstructured points or on a mesh."""
-
-    name = "arrays"
-    layout = "named arrays in .npz, .npy, .mat, .h5, .pt or a folder of .npy files"
-    takes_inputs = True
-
-    def recognises(self, path: Path) -> bool:
-        """Returns whether the suffix fits, or a folder contains `.npy` files."""
-        return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns static maps if names indicate them and there are no times, else time series."""
-        for name in options.select:
-            if name != "axes":
-                raise DataError(path, name, "cannot be selected here; only `axes` can.")
-        arrays = open_arrays(path)
-        if options.inputs:
-            return self._read_maps_of(path, arrays, options)
-        names = _find_static_map(arrays)
-        if names is not None:
-            return self._read_static_maps(path, arrays, names, options)
-        return self._read_series(path, arrays, options)
-
-    def _read_series(
-        self, path: Path, arrays: dict[str, Stored], options: ReadOptions
-    ) -> FieldData:
-        times = find(path, arrays, TIMES, lambda stored: stored.is_vector)
-        sites = _find_sites(path, arrays, times, options)
-        lengths = {**sites.lengths, **({"time": arrays[times].size} if times else {})}
-        axes = Axes(lengths, sites.orders)
-        stated = options.select.get("axes") or _convention(path, arrays)
-        if stated:
-            axes = state_order(path, stated, axes, ["time"])
-        patterns = BARE_SERIES if axes.is_bare else SERIES
-        rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
-        state = {name: stored for name, stored in rest.items() if name not in options.extra_inputs}
-        tables = parameter_tables(state, lengths.get("time"))
-        fields = {name: array for name, array in state.items() if name not in tables}
-        possible = _possible_fields(path, fields, options.variables)
-        changing = {
-            name: array
-            for name, array in possible.items()
-            if not is_extra_input(axes, array, patterns)
-        }
-        if axes.is_bare and not stated and not options.variables:
-            check_no_coordinates(path, rest)
-        fields = [
-            match_series(path, name, stored, axes, patterns, rest)
-            for name, stored in (changing or possible).items()
-        ]
-        if axes.is_bare and not stated:
-            _check_no_line(path, rest, fields)
-        num_times = common_length(path, fields, "time")
-        time = np.ravel(arrays[times].values()) if times else np.arange(num_times)
-        count = common_length(path, fields, "sample")
-        for name in tables if not options.variables else ():
-            if rest[name].shape[0] != count:
-                match(path, name, rest[name], axes, patterns)
-        content = _Content.of(path, fields, sites, options.variables)
-        fetch = RowReader(content.frames, content.row_size)
-        geometry = detect_periodic_axes(content.geometry, portions(fetch, range(count), num_times))
-        frames = portions(fetch, range(count), num_times)
-        candidates = find_array_candidates(path, rest, fields, num_times)
-        inputs = {part.variable.name for part in candidates if times or part.kind == "static"}
-        is_selected = bool(options.variables)
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=tuple(Variable(name, content.units(name)) for name in content.names),
-            geometries=(mask_missing(path, content.names, geometry, frames),),
-            time=check_axis(path, times or "time", time),
-            time_units=arrays[times].units if times else "",
-            num_samples=count,
-            fetch=fetch,
-            parameters=sample_parameters(
-                path,
-                rest,
-                fields,
-                count,
-                is_selected,
-                {*inputs, *options.extra_inputs},
-                None if times or stated else num_times,
-            )
-            | {name: rest[name].values() for name in tables if rest[name].shape[0] == count},
-            candidates=candidates,
-        )
-
-    def _read_maps_of(
-        self, path: Path, arrays: dict[str, Stored], options: ReadOptions
-    ) -> FieldData:
-        """Returns maps with the named inputs: fields, or scalars of each sample."""
-        choose_variables(path, options.inputs, list(arrays))
-        others = {name: array for name, array in arrays.items() if name not in options.inputs}
-        sites = find_sites(path, others)
-        rest = {name: array for name, array in others.items() if name not in sites.used}
-        targets = _possible_fields(path, rest, options.variables)
-        outputs = match_maps(path, targets, sites, options.select.get("axes"), options.num_files)
-        inputs = {name: arrays[name] for name in options.inputs}
-        fields, scalars, values = split_map_inputs(path, inputs, outputs)
-        count = common_length(path, outputs, "sample")
-        names = [*(field.name for field in fields), *(options.variables or targets)]
-        content = _Content.of(path, [*fields, *outputs], sites, names)
-        variables = tuple(Variable(name, content.units(name)) for name in content.names)
-        width = sum(column.array in options.inputs for column in content.columns)
-        frames = (content.read(sample=sample)[None] for sample in range(count))
-        return FieldData.of_maps(
-            layout=self.name,
-            source=path,
-            inputs=(*scalars, *variables[:width]),
-            outputs=variables[width:],
-            geometries=(mask_missing(path, content.names, content.geometry, frames),),
-            num_samples=count,
-            fetch=partial(fetch_with_scalars, partial(content.sample, width), values),
-            parameters=sample_parameters(path, rest, outputs, count, True),
-        )
-
-    def _read_static_maps(
-        self, path: Path, arrays: dict[str, Stored], names: tuple[str, str], options: ReadOptions
-    ) -> FieldData:
-        others = {name: stored for name, stored in arrays.items() if name not in names}
-        sites = _find_sites(path, others, None, options)
-        both = {name: arrays[name] for name in names}
-        fields = match_maps(path, both, sites, options.select.get("axes"), options.num_files)
-        count = common_length(path, fields, "sample")
-        content = _Content.of(path, fields, sites, options.variables)
-        # Variables may be requested in any order; inputs come first.
-        sides = [[column for column in content.columns if column.array == name] for name in names]
-        for name, side in zip(names, sides, strict=True):
-            if not side:
-                raise DataError(
-                    path, name, "must be among the variables: a map needs input and output."
-                )
-        content = replace(content, columns=tuple(sides[0] + sides[1]))
-        variables = tuple(Variable(name, content.units(name)) for name in content.names)
-        width = len(sides[0])
-        frames = (content.read(sample=sample)[None] for sample in range(count))
-        rest = {name: stored for name, stored in others.items() if name not in sites.used}
-        return FieldData.of_maps(
-            layout=self.name,
-            source=path,
-            inputs=variables[:width],
-            outputs=variables[width:],
-            geometries=(mask_missing(path, content.names, content.geometry, frames),),
-            num_samples=count,
-            fetch=partial(content.sample, width),
-            parameters=sample_parameters(path, rest, fields, count, True),
-        )
+def _recognises(path: Path) -> bool:
+    """Returns whether the suffix fits, or a folder contains `.npy` files."""
+    return any(path.glob("*.npy")) if path.is_dir() else path.suffix in SUFFIXES
 
 
-@dataclass(frozen=True)
-class _Content:
-    """Fields on common sites, and the components to read."""
+def open_named_arrays(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns static maps if names indicate them and there are no times, else time series."""
+    for name in options.select:
+        if name != "axes":
+            raise DataError(path, name, "cannot be selected here; only `axes` can.")
+    arrays = open_arrays(path)
+    if options.inputs:
+        return _maps_of_inputs(path, arrays, options)
+    names = _find_static_map(arrays)
+    if names is not None:
+        return _maps_of_names(path, arrays, names, options)
+    return _time_series(path, arrays, options)
 
-    fields: Mapping[str, Field]
-    columns: tuple[Column, ...]
-    geometry: Geometry
-    rows: str
-    """Label of the first axis of the sites."""
 
-    @classmethod
-    def of(
-        cls, path: Path, fields: Sequence[Field], sites: Sites, requested: Sequence[str]
-    ) -> "_Content":
-        labels = max((field.sites for field in fields), key=len)
-        geometry = sites.build([common_length(path, fields, label) for label in labels])
-        dim = geometry.coords.shape[1]
-        components = {
-            field.name: component_names(field.name, field.length("component"), dim)
-            for field in fields
-        }
-        columns = choose_columns(path, requested, components)
-        return cls({field.name: field for field in fields}, tuple(columns), geometry, labels[0])
+def _time_series(path: Path, arrays: dict[str, Stored], options: ReadOptions) -> xr.Dataset:
+    times = find(path, arrays, TIMES, lambda stored: stored.is_vector)
+    sites = _find_sites(path, arrays, times, options)
+    lengths = {**sites.lengths, **({"time": arrays[times].size} if times else {})}
+    axes = Axes(lengths, sites.orders)
+    stated = options.select.get("axes") or _convention(path, arrays)
+    if stated:
+        axes = state_order(path, stated, axes, ["time"])
+    patterns = BARE_SERIES if axes.is_bare else SERIES
+    rest = {name: arrays[name] for name in arrays if name not in (times, *sites.used)}
+    state = {name: stored for name, stored in rest.items() if name not in options.extra_inputs}
+    tables = parameter_tables(state, lengths.get("time"))
+    fields = {name: array for name, array in state.items() if name not in tables}
+    possible = _possible_fields(path, fields, options.variables)
+    changing = {
+        name: array for name, array in possible.items() if not is_extra_input(axes, array, patterns)
+    }
+    if axes.is_bare and not stated and not options.variables:
+        check_no_coordinates(path, rest)
+    fields = [
+        match_series(path, name, stored, axes, patterns, rest)
+        for name, stored in (changing or possible).items()
+    ]
+    if axes.is_bare and not stated:
+        _check_no_line(path, rest, fields)
+    num_times = common_length(path, fields, "time")
+    count = common_length(path, fields, "sample")
+    for name in tables if not options.variables else ():
+        if rest[name].shape[0] != count:
+            match(path, name, rest[name], axes, patterns)
+    extra = find_inputs(path, rest, fields, num_times)
+    is_known = [name for name, part in extra.items() if times or "time" not in part.dims]
+    parameters = sample_parameters(
+        path, rest, fields, count, bool(options.variables),
+        {*is_known, *options.extra_inputs}, None if times or stated else num_times,
+    )  # fmt: skip
+    parameters |= {name: rest[name].values() for name in tables if rest[name].shape[0] == count}
+    columns = _columns(path, fields, sites, options.variables, ("sample", "time"))
+    content = _dataset(columns, sites, parameters, extra)
+    content.attrs[FIND_PERIODIC] = True
+    if times:
+        time = check_axis(path, times, np.ravel(arrays[times].values()))
+        content["time"] = xr.Variable("time", time, {TIME_UNITS: arrays[times].units})
+    return content.rename(sample=TRAJECTORY)
 
-    @property
-    def names(self) -> list[str]:
-        return [column.variable for column in self.columns]
 
-    def units(self, variable: str) -> str:
-        column = self.columns[self.names.index(variable)]
-        return self.fields[column.array].stored.units
+def _maps_of_inputs(path: Path, arrays: dict[str, Stored], options: ReadOptions) -> xr.Dataset:
+    """Returns maps with the named inputs: fields, or scalars of each sample."""
+    choose_variables(path, options.inputs, list(arrays))
+    others = {name: array for name, array in arrays.items() if name not in options.inputs}
+    sites = find_sites(path, others)
+    rest = {name: array for name, array in others.items() if name not in sites.used}
+    targets = _possible_fields(path, rest, options.variables)
+    outputs = match_maps(path, targets, sites, options.select.get("axes"), options.num_files)
+    fields, scalars = split_map_inputs(path, {n: arrays[n] for n in options.inputs}, outputs)
+    names = [*(field.name for field in fields), *(options.variables or targets)]
+    columns = _columns(path, [*fields, *outputs], sites, names, ("sample",))
+    inputs = [name for name, part in columns.items() if part.attrs[PART_OF] in options.inputs]
+    return _maps(path, {**scalars, **columns}, (*scalars, *inputs), sites, rest, outputs)
 
-    @property
-    def row_size(self) -> int:
-        """Sites per index along the first axis."""
-        length = max(field.length(self.rows) for field in self.fields.values())
-        return self.geometry.num_points // length
 
-    def frames(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-        return self.read(sample=trajectory, time=times, **{self.rows: rows})
+def _maps_of_names(
+    path: Path, arrays: dict[str, Stored], names: tuple[str, str], options: ReadOptions
+) -> xr.Dataset:
+    """Returns maps between two arrays whose names say so."""
+    others = {name: stored for name, stored in arrays.items() if name not in names}
+    sites = _find_sites(path, others, None, options)
+    both = {name: arrays[name] for name in names}
+    fields = match_maps(path, both, sites, options.select.get("axes"), options.num_files)
+    columns = _columns(path, fields, sites, options.variables, ("sample",))
+    sides = [[key for key, part in columns.items() if part.attrs[PART_OF] == n] for n in names]
+    for name, side in zip(names, sides, strict=True):
+        if not side:
+            problem = "must be among the variables: a map needs input and output."
+            raise DataError(path, name, problem)
+    rest = {name: stored for name, stored in others.items() if name not in sites.used}
+    return _maps(path, columns, sides[0], sites, rest, fields)
 
-    def sample(self, width: int, sample: int) -> tuple[np.ndarray, np.ndarray]:
-        values = self.read(sample=sample)
-        return values[:, :width], values[:, width:]
 
-    def read(self, **index: int | slice) -> np.ndarray:
-        arrays = dict.fromkeys(column.array for column in self.columns)
-        parts = {name: self.fields[name].read(**index) for name in arrays}
-        return np.stack([parts[col.array][..., col.component] for col in self.columns], -1)
+def _maps(
+    path: Path,
+    variables: Mapping[str, xr.Variable],
+    inputs: Sequence[str],
+    sites: Sites,
+    rest: Mapping[str, Stored],
+    fields: Sequence[Field],
+) -> xr.Dataset:
+    count = common_length(path, fields, "sample")
+    content = _dataset(variables, sites, sample_parameters(path, rest, fields, count, True), {})
+    by_name = {part.attrs.get(NAME, name): name for name, part in content.variables.items()}
+    content.attrs[INPUTS] = [str(by_name[name]) for name in inputs]
+    return content
+
+
+def _columns(
+    path: Path,
+    fields: Sequence[Field],
+    sites: Sites,
+    requested: Sequence[str],
+    leading: tuple[str, ...],
+) -> dict[str, xr.Variable]:
+    """Returns the requested components of fields on common sites, or all.
+
+    Args:
+        path: The file, for error messages.
+        fields: The fields.
+        sites: Their sites.
+        requested: Names of variables, or of arrays, which select all their components.
+        leading: Labels of the axes before those of sites.
+    """
+    labels = max((field.sites for field in fields), key=len)
+    for label in labels:
+        common_length(path, fields, label)
+    columns: dict[str, xr.Variable] = {}
+    for field in fields:
+        count = field.length("component")
+        for number, name in enumerate(component_names(field.name, count, sites.dim or len(labels))):
+            columns[name] = field.variable((*leading, *labels), number)
+            columns[name].attrs[PART_OF] = field.name
+    chosen = [
+        part
+        for name in requested
+        for part in [n for n, column in columns.items() if column.attrs[PART_OF] == name] or [name]
+    ]
+    return {name: columns[name] for name in choose_variables(path, chosen, list(columns))}
+
+
+def _dataset(
+    fields: Mapping[str, xr.Variable],
+    sites: Sites,
+    parameters: Mapping[str, np.ndarray],
+    extra: Mapping[str, xr.Variable],
+) -> xr.Dataset:
+    """Returns the data set of fields, sites, parameters of samples, and possible inputs."""
+    dims = next(part.dims for part in fields.values() if len(part.dims) > 1)
+    site_dims = [dim for dim in dims if dim in SITE_LABELS]
+    numbers = {
+        name: xr.Variable(("sample", f"{name}_columns")[: values.ndim], values)
+        for name, values in parameters.items()
+    }
+    everything = {**extra, **fields}
+    return named_dataset(everything, sites.coords, {SITE_DIMS: site_dims}, numbers)
 
 
 def _find_sites(
@@ -381,3 +340,13 @@ def _possible_fields(
     if not kept:
         choose_variables(path, requested, list(fields))
     return kept
+
+
+READER = Reader(
+    name="arrays",
+    layout="named arrays in .npz, .npy, .mat, .h5, .pt or a folder of .npy files",
+    recognises=_recognises,
+    open=open_named_arrays,
+    takes_inputs=True,
+    handles=("coords", "inputs", "select", "variables"),
+)

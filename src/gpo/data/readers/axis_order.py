@@ -7,22 +7,29 @@ An order of axes is a tuple of labels: `sample`, `time`, `component`, and those 
 are `points` (unstructured), some of `x`, `y`, `z` (rectilinear), or `row` and `column` (curvilinear).
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.geometry import Geometry
-from gpo.data.index_grids import index_grid
 from gpo.data.readers.array_files import Stored
 from gpo.data.readers.base import check_axis
 from gpo.data.readers.cf_attributes import LATITUDE_NAMES, LONGITUDE_NAMES
-from gpo.data.readers.sites import check_cells, check_points, unstructured
+from gpo.data.readers.lazy import (
+    DEGREES,
+    SITES,
+    Key,
+    lazy_variable,
+    mesh_variables,
+    point_coordinates,
+)
+from gpo.data.readers.sites import check_cells, check_points
 
 Order = tuple[str, ...]
 SERIES = (
@@ -60,8 +67,10 @@ class Sites:
     lengths: dict[str, int]
     used: tuple[str, ...]
     """Names of the arrays of coordinates and cells."""
-    build: Callable[[Sequence[int]], Geometry]
-    """Builds the geometry from the lengths of its axes."""
+    coords: dict[str, xr.Variable] = field(default_factory=dict)
+    """Coordinates and meshes; grids of indices have none."""
+    dim: int = 0
+    """Number of coordinates of a site; 0 for as many as a field has axes."""
 
 
 def find(
@@ -102,7 +111,7 @@ def find_sites(path: Path, arrays: Mapping[str, Stored]) -> Sites:
         return degrees
     if x and y and is_mesh:
         return _curvilinear(path, arrays, x, y)
-    return Sites(BARE_SITES, {}, (), index_grid)
+    return Sites(BARE_SITES, {}, ())
 
 
 def _unstructured(
@@ -114,9 +123,29 @@ def _unstructured(
     if cells:
         corners = from_zero(path, cells, arrays[cells].values(), len(coords))
         corners = check_cells(path, cells, corners, coords)
-    geometry = unstructured(path, coords, corners)
-    used = (points, cells) if cells else (points,)
-    return Sites((("points",),), {"points": len(coords)}, used, lambda counts: geometry)
+    return points_sites(coords, corners, (points, cells) if cells else (points,))
+
+
+def points_sites(
+    coords: np.ndarray,
+    corners: np.ndarray | None,
+    used: tuple[str, ...],
+    names: Sequence[str] = SITES,
+) -> Sites:
+    """Returns unstructured points, or the nodes of a mesh.
+
+    Args:
+        coords: Coordinates, (points, dim), in degrees on the sphere.
+        corners: Indices of the nodes of each cell.
+        used: Names of the arrays of coordinates and cells.
+        names: Names of the coordinates, which say whether they are degrees.
+    """
+    variables = point_coordinates(("points",), coords, names)
+    dim = 3 if names == DEGREES else coords.shape[1]
+    if corners is not None:
+        is_volume = corners.shape[1] == 4 and dim == 3
+        variables |= mesh_variables(tuple(variables), corners, is_volume=is_volume)
+    return Sites((("points",),), {"points": len(coords)}, used, variables, dim)
 
 
 def from_zero(path: Path, name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
@@ -134,10 +163,9 @@ def from_zero(path: Path, name: str, cells: np.ndarray, num_points: int) -> np.n
 
 def _grid(path: Path, arrays: Mapping[str, Stored], axes: Mapping[str, str]) -> Sites:
     values = [check_axis(path, name, np.ravel(arrays[name].values())) for name in axes.values()]
-    geometry = Geometry.rectilinear(values, names=tuple(axes))
     lengths = {label: len(axis) for label, axis in zip(axes, values, strict=True)}
-    orders = tuple(permutations(axes))
-    return Sites(orders, lengths, tuple(axes.values()), lambda counts: geometry)
+    coords = {label: xr.Variable(label, axis) for label, axis in zip(axes, values, strict=True)}
+    return Sites(tuple(permutations(axes)), lengths, tuple(axes.values()), coords, len(axes))
 
 
 def _longitude_latitude_grid(path: Path, arrays: Mapping[str, Stored]) -> Sites | None:
@@ -158,24 +186,22 @@ def _longitude_latitude_grid(path: Path, arrays: Mapping[str, Stored]) -> Sites 
     if not is_grid or np.abs(rows).max() > 90 or np.ptp(columns) > 360:
         return None
     rows, columns = check_axis(path, latitude, rows), check_axis(path, longitude, columns)
-    geometry = Geometry.latitude_longitude(rows, columns)
     lengths = {"row": len(rows), "column": len(columns)}
     orders = (("row", "column"), ("column", "row"))
-    return Sites(orders, lengths, (latitude, longitude), lambda counts: geometry)
+    coords = {
+        "latitude": xr.Variable("row", rows, {"units": "degrees_north"}),
+        "longitude": xr.Variable("column", columns, {"units": "degrees_east"}),
+    }
+    return Sites(orders, lengths, (latitude, longitude), coords, 3)
 
 
 def _curvilinear(path: Path, arrays: Mapping[str, Stored], x: str, y: str) -> Sites:
-    values = [arrays[name].values() for name in (x, y)]
-    for name, coordinate in zip((x, y), values, strict=True):
-        if not np.isfinite(coordinate).all():
-            raise DataError(path, name, "must be finite, got NaN or infinity.")
-    with np.errstate(invalid="ignore"):
-        geometry = Geometry.curvilinear(*values)
-    if not np.isfinite(geometry.weights).all():
-        raise DataError(path, x, "and `y` must span an area, but all points lie on a line.")
-    rows, columns = arrays[x].shape
-    lengths = {"row": rows, "column": columns}
-    return Sites((("row", "column"),), lengths, (x, y), lambda counts: geometry)
+    dims = ("row", "column")
+    coords = {
+        name: xr.Variable(dims, arrays[name].values(), {"axis": axis})
+        for name, axis in ((x, "X"), (y, "Y"))
+    }
+    return Sites((dims,), dict(zip(dims, arrays[x].shape, strict=True)), (x, y), coords, 2)
 
 
 @dataclass(frozen=True)
@@ -261,21 +287,26 @@ class Field:
         """Labels of the site axes in the order in which sites are flattened."""
         return tuple(label for label in SITE_LABELS if label in self.order)
 
-    def read(self, **index: int | slice) -> np.ndarray:
-        """Reads a part as (points, components), or (times, points, components) with a time axis.
+    def variable(self, dims: Order, component: int | None = None) -> xr.Variable:
+        """Returns a component of the array with axes in this order; it is read in parts."""
+        shape = [self.length(dim) for dim in dims]
+        dtype = np.dtype(np.uint8) if self.stored.dtype == bool else self.stored.dtype
+        read = partial(_read_field, self, dims, component)
+        return lazy_variable(dims, shape, dtype, read, {"units": self.stored.units})
 
-        Args:
-            index: Index or slice by label; other axes are read completely.
-        """
-        values = self.stored.read(tuple(index.get(label, slice(None)) for label in self.order))
-        labels = [label for label in self.order if not isinstance(index.get(label), int)]
-        if "component" not in labels:
-            values, labels = values[..., None], [*labels, "component"]
-        order = [label for label in ("time", *self.sites, "component") if label in labels]
-        values = values.transpose([labels.index(label) for label in order])
-        num_times = 1 if "time" in labels else 0
-        num_points = math.prod(values.shape[num_times:-1])
-        return values.reshape(*values.shape[:num_times], num_points, values.shape[-1])
+
+def _read_field(field: Field, dims: Order, component: int | None, key: Key) -> np.ndarray:
+    """Reads a part by one index or slice per dimension, some of which the array may not have."""
+    index = dict(zip(dims, key, strict=True))
+    selected = tuple(index.get(label, component or 0) for label in field.order)
+    values = field.stored.read(selected)
+    kept = [label for label in field.order if isinstance(index.get(label), slice)]
+    wanted = [label for label in dims if isinstance(index[label], slice)]
+    values = values.transpose([kept.index(label) for label in wanted if label in kept])
+    for axis, label in enumerate(wanted):
+        if label not in kept:
+            values = np.expand_dims(values, axis)[(slice(None),) * axis + (index[label],)]
+    return values.astype(np.uint8) if values.dtype == bool else values
 
 
 def match(path: Path, name: str, stored: Stored, axes: Axes, patterns: Sequence[str]) -> Field:

@@ -1,15 +1,12 @@
-"""The interface of readers, and the checks that they share."""
+"""What may be read from a file, and the checks that readers share."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
-from gpo.data.dataset import DataError, FieldData, Variable
-from gpo.data.geometry import Geometry
+from gpo.data.dataset import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,31 +35,6 @@ class ReadOptions:
     num_files: int = 1
     """Number of files that are joined; with many large files, fewer frames of each are searched
     for sites that are always missing."""
-
-
-class AbstractReader(ABC):
-    """Reader of one file layout; `readers/registry.py` explains how to add one."""
-
-    name: ClassVar[str]
-    """Name of the layout, as in `READERS` and `FieldData.layout`."""
-    layout: ClassVar[str]
-    """Short description of the layout for error messages."""
-    takes_inputs: ClassVar[bool] = False
-    """Whether the inputs of static maps can be selected (`ReadOptions.inputs`)."""
-
-    @abstractmethod
-    def recognises(self, path: Path) -> bool:
-        """Returns whether a file has this layout, without reading values; may raise if damaged."""
-
-    @abstractmethod
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns the data; raises a `DataError` that names file and field if it cannot."""
-
-    def read_static(
-        self, path: Path, name: str, options: ReadOptions
-    ) -> tuple[Variable, np.ndarray, Geometry] | None:
-        """Returns a field of a file without times, and its sites; None if there is no such field."""
-        return None
 
 
 def check_axis(path: Path, name: str, axis: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from gpo.data.geometry import Geometry
 from gpo.data.index_grids import index_grid
 from gpo.data.readers.base import check_axis, check_latitudes
 from gpo.data.readers.cf_attributes import (
-    TIME_NAMES,
     area_along,
     coordinate_along,
     degrees_of,
@@ -29,75 +28,34 @@ from gpo.data.readers.cf_attributes import (
 )
 from gpo.data.readers.cf_points import find_columns, has_columns, listed_points
 from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
+from gpo.data.readers.lazy import PERIODIC, SITE_DIMS
 from gpo.data.readers.map_projection import with_projection
 from gpo.data.readers.sites import weigh_by_areas
 from gpo.data.readers.ugrid import find_mesh, topologies
-from gpo.optional import require
+from gpo.numerics.domain import Domain
 
-DURATIONS = {
-    **dict.fromkeys(("s", "sec", "second", "seconds"), "s"),
-    **dict.fromkeys(("min", "minute", "minutes"), "min"),
-    **dict.fromkeys(("h", "hr", "hour", "hours"), "h"),
-    **dict.fromkeys(("d", "day", "days"), "d"),
-}
+MIN_GAP = 1.5
+"""Ratio to the distance of the outermost longitudes around the circle from which a gap is the largest."""
 
 
-def find_time(dataset: xr.Dataset, dims: Sequence[str]) -> str | None:
-    """Returns the time dimension among these dimensions; None if there is none."""
+def cut_at_largest_gap(dataset: xr.Dataset) -> xr.Dataset:
+    """Returns the data set with sorted longitudes that begin after their largest gap.
 
-    def rank(dim: str) -> int:
-        coordinate = _time_coordinate(dataset, dim)
-        if dim.lower() in TIME_NAMES[:2]:
-            return TIME_NAMES.index(dim.lower())
-        if coordinate is not None and is_time(coordinate):
-            return 2 if standard_name(coordinate) == "time" else 3
-        return 4 if dim.lower() in TIME_NAMES else 5
-
-    ranked = sorted((dim for dim in dims if rank(dim) < 5), key=rank)
-    return ranked[0] if ranked else None
-
-
-def scalar_time(dataset: xr.Dataset) -> str | None:
-    """Returns the name of the time of a file with one frame and no time axis; None without one."""
-    scalars = [dataset[name] for name, part in dataset.variables.items() if part.ndim == 0]
-    times = [
-        array for array in scalars
-        if array.dtype.kind in "iuf" and is_time(array) and not is_extra(dataset, str(array.name))
-        and standard_name(array) != "forecast_reference_time"
-    ]  # fmt: skip
-    ranks = {name: rank for rank, name in enumerate(TIME_NAMES)}
-    times.sort(key=lambda array: ranks.get(str(array.name).lower(), len(ranks)))
-    return str(times[0].name) if times else None
-
-
-def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, str, float | None]:
-    """Returns the times of all frames, their units and, for dates, the hour of day of the first.
-
-    Dates of any calendar are converted to hours since the first frame; other times are unchanged.
+    A region across a meridian may be stored as 0 to 12 and 350 to 358 degrees; its columns then are
+    neighbours in the order 350 to 358, 0 to 12.
     """
-    if dataset.sizes[dim] == 0:
-        raise DataError(path, dim, "has length zero: there are no frames.")
-    coordinate = _time_coordinate(dataset, dim)
-    if coordinate is None:
-        return np.arange(dataset.sizes[dim], dtype=np.float64), "", None
-    name = str(coordinate.name)
-    if coordinate.dtype.kind not in "iuf":
-        raise DataError(path, name, f"must be numbers with units, got {coordinate.dtype}.")
-    # Subtract before converting to float, which cannot represent nanoseconds since 1970.
-    values = coordinate.values if coordinate.dtype.kind == "f" else coordinate.values.astype(int)
-    elapsed = check_axis(path, name, values - values[0])
-    if len(elapsed) > 1 and elapsed[1] < 0:
-        raise DataError(path, name, "must increase, got times running backwards.")
-    units = str(coordinate.attrs.get("units", "")).strip()
-    if "since" in units:
-        calendar = str(coordinate.attrs.get("calendar", "standard"))
-        per_unit, first = _hours(path, name, values[0].item(), units, calendar)
-        return np.round(elapsed * per_unit, 9), "h", first
-    if units in ("", "1"):
-        return values.astype(np.float64), "", None
-    if units.lower() not in DURATIONS:
-        raise DataError(path, name, f"must have units of time, got {units!r}.")
-    return values.astype(np.float64), DURATIONS[units.lower()], None
+    lines = [dataset[name] for name, part in dataset.variables.items() if part.ndim == 1]
+    latitudes = {array.dims for array in lines if is_latitude(array)}
+    for array in lines:
+        if not is_longitude(array) or array.dims in latitudes:
+            continue
+        steps = np.diff(degrees_of(array))
+        is_sorted = len(steps) > 1 and (np.all(steps > 0) or np.all(steps < 0))
+        gaps = np.abs(steps)
+        if is_sorted and gaps.sum() < 360 and gaps.max() > MIN_GAP * (360 - gaps.sum()):
+            order = np.roll(np.arange(array.size), -(int(gaps.argmax()) + 1))
+            dataset = dataset.isel({array.dims[0]: order})
+    return dataset
 
 
 def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -> tuple[str, ...]:
@@ -109,6 +67,8 @@ def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -
         dims: Dimensions of the variable except time.
         time: Name of the time dimension.
     """
+    if SITE_DIMS in dataset.attrs:
+        return tuple(dim for dim in dataset.attrs[SITE_DIMS] if dim in dims)
     mesh = find_mesh(path, dataset, dims)
     if mesh is not None:
         return (mesh[1],)
@@ -134,6 +94,8 @@ def site_dims(path: Path, dataset: xr.Dataset, dims: Sequence[str], time: str) -
 
 def is_site_axis(path: Path, dataset: xr.Dataset, dim: str) -> bool:
     """Returns whether a dimension is that of sites, by its name, coordinates or a mesh."""
+    if SITE_DIMS in dataset.attrs:
+        return dim in dataset.attrs[SITE_DIMS]
     has_degrees = any(
         dim in array.dims and array.ndim <= 2 and is_latitude(array)
         for array in (dataset[name] for name in dataset.variables)
@@ -141,6 +103,57 @@ def is_site_axis(path: Path, dataset: xr.Dataset, dim: str) -> bool:
     is_named = is_flat(dataset, dim) or dim.lower() == "z"
     has_coords = has_degrees or has_columns(dataset, dim)
     return is_named or has_coords or find_mesh(path, dataset, [dim]) is not None
+
+
+def build_geometries(
+    path: Path,
+    dataset: xr.Dataset,
+    dims: Sequence[str],
+    time: str,
+    series: str | None,
+    coords: Sequence[str] = (),
+) -> tuple[Geometry, ...]:
+    """Returns the sites of all trajectories, or of each if their coordinates differ.
+
+    Args:
+        path: The file, for error messages.
+        dataset: The open file.
+        dims: Dimensions of the sites.
+        time: Name of the time dimension.
+        series: Name of the dimension of trajectories or samples, if any.
+        coords: Names of the coordinates of unstructured points, if the user states them.
+    """
+    is_own = any(
+        series in array.dims and set(dims) & set(array.dims) for array in dataset.coords.values()
+    )
+    if not is_own or series is None:
+        return (build_geometry(path, dataset, dims, time, coords),)
+    # What depends on time or is no coordinate is not needed, and slow to select.
+    fixed = dataset.drop_vars(
+        [name for name in dataset.data_vars if series != time in dataset[name].dims]
+    )
+    geometries = [
+        build_geometry(path, _unpadded(fixed.isel({series: number}), dims), dims, time, coords)
+        for number in range(dataset.sizes[series])
+    ]
+    if len({len(geometry.axis_names) for geometry in geometries}) > 1:
+        raise DataError(path, "coords", "must have the same dim in all trajectories.")
+    if geometries[0].domain.is_sphere:
+        return tuple(geometries)
+    lower, upper = (
+        end([end(geometry.coords, 0) for geometry in geometries], 0) for end in (np.min, np.max)
+    )
+    domain = Domain.box(lower.tolist(), np.where(upper > lower, upper, lower + 1).tolist())
+    return tuple(replace(geometry, domain=domain) for geometry in geometries)
+
+
+def _unpadded(dataset: xr.Dataset, dims: Sequence[str]) -> xr.Dataset:
+    """Returns a trajectory without the points, of which others have more, that have no coordinates."""
+    if len(dims) > 1:
+        return dataset
+    arrays = [array for array in dataset.coords.values() if array.dims == tuple(dims)]
+    count = max(int(np.isfinite(array.values).sum()) for array in arrays)
+    return dataset.isel({dims[0]: slice(0, count)})
 
 
 def build_geometry(
@@ -187,6 +200,9 @@ def _build_sites(
         columns = find_columns(path, dataset, dims)
         if columns:
             return listed_points(path, dataset, dims, columns)
+        plane = _plane_coordinates(dataset, dims)
+        if plane is not None:
+            return _body_fitted(path, dataset, *plane)
         return _flat_grid(path, dataset, dims)
     latitude, longitude = positions
     horizontal = {str(dim) for dim in (*latitude.dims, *longitude.dims)} - {time}
@@ -221,18 +237,47 @@ def _flat_grid(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> Geometry
     if not 1 <= len(dims) <= 3:
         names = ", ".join(dims) or "none"
         raise DataError(path, "dimensions", f"of a site must be 1, 2 or 3, got {names}.")
-    axes: list[np.ndarray] = []
-    units: list[str] = []
     if all(coordinate_along(dataset, dim) is None for dim in dims):
         return index_grid([dataset.sizes[dim] for dim in dims], dims)
+    axes: list[np.ndarray] = []
+    attributes: list[dict] = []
     for dim in dims:
         coordinate = coordinate_along(dataset, dim)
         axis = np.arange(dataset.sizes[dim]) if coordinate is None else coordinate.values
         axes.append(check_axis(path, dim, axis))
-        units.append("" if coordinate is None else str(coordinate.attrs.get("units", "")))
-    ends = [(float(axis.min()), float(axis.max())) for axis in axes]
-    bounds = [(low, high if high > low else low + 1) for low, high in ends]
-    return Geometry.rectilinear(axes, names=dims, units=units, bounds=bounds)
+        attributes.append({} if coordinate is None else coordinate.attrs)
+    return Geometry.rectilinear(
+        axes,
+        names=dims,
+        units=[str(part.get("units", "")) for part in attributes],
+        periodic=[bool(part.get(PERIODIC)) for part in attributes],
+    )
+
+
+def _plane_coordinates(
+    dataset: xr.Dataset, dims: Sequence[str]
+) -> tuple[xr.DataArray, xr.DataArray] | None:
+    """Returns the 2D coordinates x and y of a body-fitted mesh, by their attribute `axis`."""
+    arrays = [array for array in dataset.coords.values() if array.dims == tuple(dims)]
+    axes = {array.attrs.get("axis"): array for array in arrays if array.ndim == 2}
+    return (axes["X"], axes["Y"]) if {"X", "Y"} <= axes.keys() else None
+
+
+def _body_fitted(path: Path, dataset: xr.Dataset, x: xr.DataArray, y: xr.DataArray) -> Geometry:
+    """Returns a curvilinear grid in the plane, weighted by the areas of its cells if it has them."""
+    for coordinate in (x, y):
+        if not np.isfinite(coordinate.values).all():
+            raise DataError(path, str(coordinate.name), "must be finite, got NaN or infinity.")
+    with np.errstate(invalid="ignore"):
+        geometry = Geometry.curvilinear(x.values, y.values)
+    if not np.isfinite(geometry.weights).all():
+        problem = f"and `{y.name}` must span an area, but all points lie on a line."
+        raise DataError(path, str(x.name), problem)
+    stated = [array for array in dataset.coords.values() if array.dims == x.dims]
+    areas = next((array for array in stated if standard_name(array) == "cell_area"), None)
+    if areas is None:
+        return geometry
+    return weigh_by_areas(path, str(areas.name), geometry, areas.values.ravel())
 
 
 def _projected_grid(
@@ -320,25 +365,3 @@ def _positions(
             if set(latitude.dims) == set(longitude.dims):
                 return latitude, longitude.transpose(*latitude.dims)
     return None
-
-
-def _time_coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
-    """Returns the coordinate variable of a dimension, or another variable with its times."""
-    if dim in dataset.variables and dataset[dim].dims == (dim,):
-        return dataset[dim]
-    along = [dataset[name] for name, part in dataset.variables.items() if part.dims == (dim,)]
-    return next((array for array in along if is_time(array)), None)
-
-
-def _hours(
-    path: Path, name: str, first: int | float, units: str, calendar: str
-) -> tuple[float, float]:
-    """Returns the hours of a unit of time, and the hour of day of the first date."""
-    cftime = require("cftime", "data", "Reading dates")
-    try:
-        start, stop, date = cftime.num2date([0, 1, first], units, calendar)
-    except ValueError as error:
-        problem = f"has units {units!r} in calendar {calendar!r}, which cannot be decoded: {error}."
-        raise DataError(path, name, problem) from error
-    midnight = date.replace(hour=0, minute=0, second=0, microsecond=0)
-    return (stop - start).total_seconds() / 3600, (date - midnight).total_seconds() / 3600

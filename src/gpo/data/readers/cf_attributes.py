@@ -3,8 +3,12 @@
 Attributes (`standard_name`, `units`, `axis`) take precedence over common names.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import xarray as xr
+
+from gpo.data.geometry import Geometry
 
 TIME_NAMES = ("valid_time", "time", "t", "date")
 LATITUDE_NAMES = ("lat", "latitude", "nav_lat", "xlat", "tlat", "lat_rho", "geolat", "gphit")
@@ -31,6 +35,20 @@ EXTRA_STANDARD_NAMES = (
     *("air_pressure", "height", "altitude", "depth", "model_level_number", "realization"),
     *("forecast_period", "forecast_reference_time"),
 )
+
+VARIABLE_ATTRIBUTES = ("units", "long_name", "standard_name")
+"""Attributes of a variable to keep, in the order of the fields of `Variable`."""
+AXIS_ATTRIBUTES = ("standard_name", "long_name", "axis")
+LEVEL_NAMES = EXTRA_NAMES[: EXTRA_NAMES.index("number")]
+LEVEL_STANDARD_NAMES = EXTRA_STANDARD_NAMES[: EXTRA_STANDARD_NAMES.index("realization")]
+ALIASES = (
+    ("t2m", "2t", "2m_temperature"),
+    ("u10", "10u", "10m_u_component_of_wind"),
+    ("v10", "10v", "10m_v_component_of_wind"),
+    ("msl", "mean_sea_level_pressure"),
+    ("sst", "sea_surface_temperature"),
+)
+"""Names of the same variable in files of different services."""
 
 
 def coordinate_along(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
@@ -129,3 +147,64 @@ def is_extra(dataset: xr.Dataset, dim: str) -> bool:
         return False
     is_vertical = "positive" in coordinate.attrs or coordinate.attrs.get("axis") == "Z"
     return is_vertical or standard_name(coordinate) in EXTRA_STANDARD_NAMES
+
+
+def name_in_file(name: str, available: Sequence[str]) -> str | None:
+    """Returns the name of a variable in the file, which may be an alias; None if it is missing."""
+    aliases = next((group for group in ALIASES if name in group), ())
+    return next((alias for alias in (name, *aliases) if alias in available), None)
+
+
+def read_levels(dataset: xr.Dataset, at: Mapping[str, int]) -> dict[str, str]:
+    """Returns the selected value of each vertical coordinate, by name.
+
+    Args:
+        dataset: The open file.
+        at: Index along each dimension of which one value is read.
+    """
+    levels: dict[str, str] = {}
+    for key, variable in dataset.variables.items():
+        name = str(key)
+        is_selected = variable.dims == (name,) and name in at
+        is_number = variable.dtype.kind in "iuf"
+        if (is_selected or variable.ndim == 0) and is_number and _is_level(dataset[name]):
+            value = variable.values[at[name]] if is_selected else variable.values
+            levels[name] = f"{float(value):g}"
+    return levels
+
+
+def axis_attributes(dataset: xr.Dataset, dims: Sequence[str]) -> tuple[dict[str, str], ...]:
+    """Returns the names and the axis letter of each axis."""
+    return tuple(
+        {
+            key: str(dataset[dim].attrs[key])
+            for key in AXIS_ATTRIBUTES
+            if dim in dataset.variables and key in dataset[dim].attrs
+        }
+        for dim in dims
+    )
+
+
+def file_axes(
+    dataset: xr.Dataset, dims: Sequence[str], geometry: Geometry
+) -> tuple[tuple[str, np.ndarray], ...]:
+    """Returns names and numbers of the dimensions of sites as in the file.
+
+    Longitudes may differ from those of the geometry by full turns; other units are converted.
+    """
+    numbers: list[np.ndarray] = []
+    for number, dim in enumerate(dims):
+        coordinate = coordinate_along(dataset, dim)
+        values = np.arange(dataset.sizes[dim]) if coordinate is None else coordinate.values
+        axis = geometry.axes[number] if geometry.axes else values
+        turns = np.round((axis - values) / 360) * 360 if geometry.domain.is_sphere else 0.0
+        numbers.append(values if np.array_equal(axis, values + turns) else axis)
+    return tuple(zip(dims, numbers, strict=True))
+
+
+def _is_level(array: xr.DataArray) -> bool:
+    """Returns whether a coordinate is a height, depth, pressure or level number."""
+    if "positive" in array.attrs or array.attrs.get("axis") == "Z":
+        return True
+    standard = str(array.attrs.get("standard_name", "")).lower()
+    return str(array.name).lower() in LEVEL_NAMES or standard in LEVEL_STANDARD_NAMES

@@ -29,6 +29,9 @@ def find_columns(path: Path, dataset: xr.Dataset, dims: Sequence[str]) -> tuple[
     if len(dims) != 1 or dims[0] in dataset.variables:
         return ()
     columns = _lists(dataset, dims[0])
+    stated = {dataset[name].attrs.get("axis"): name for name in columns}
+    if "X" in stated:
+        return tuple(stated[axis] for axis in "XYZ" if axis in stated)
     # Longitude and latitude are preferred to Cartesian or projected coordinates.
     groups = sorted(column_groups(columns), key=lambda group: not is_in_degrees(group))
     if groups:

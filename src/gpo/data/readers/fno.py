@@ -4,19 +4,19 @@ MATLAB stores arrays in column-major order: in a version 7.3 file, which is HDF5
 (N, x, y, T) appears in h5py as (T, y, x, N). Both orders are read, and version 5 files too.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, FieldData, RowReader, Variable
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, check_not_missing
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions, check_axis
+from gpo.data.readers.build import Reader
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
+from gpo.data.readers.lazy import NAME, PART_OF, PERIODIC, SITE_DIMS, TRAJECTORY, Key, lazy_variable
 from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
 from gpo.optional import require
 
@@ -25,64 +25,41 @@ if TYPE_CHECKING:
 
 HEADER = b"MATLAB 7.3 MAT-file, written by gpo"
 USERBLOCK = 512
+DIMS = (TRAJECTORY, "x", "y", "time")
 
 
-class FnoReader(AbstractReader):
-    """Vorticity trajectories in the periodic unit box."""
-
-    name = "ns2d"
-    layout = "FNO's MATLAB file with u (N, x, y, T), a, t"
-
-    def recognises(self, path: Path) -> bool:
-        """Returns whether there are `u` of rank 4 and `a` of rank 3."""
-        if is_hdf5(path):
-            with require("h5py", "data", "Reading HDF5").File(path) as file:
-                ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
-        elif path.suffix != ".mat":
-            return False
-        else:
-            ranks = {name: len(shape) for name, shape in matlab_5_shapes(path).items()}
-        return ranks.get("u") == 4 and ranks.get("a") == 3
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns the recorded vorticity; the initial state `a` is not a frame."""
-        if options.variables not in ((), ("u",), ("vorticity",)):
-            raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
-        content = _open_hdf5(path) if is_hdf5(path) else _open_version_5(path)
-        shape, times = content.shape, content.times
-        if shape[:3] != content.initial_shape:
-            problem = f"must have shape {shape[:3]} as `u` has, got {content.initial_shape}."
-            raise DataError(path, "a", problem)
-        if len(times) != shape[3]:
-            raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
-        if 0 in shape:
-            raise DataError(path, "u", f"must not be empty, got shape {shape}.")
-        fetch = RowReader(content.read, shape[2])
-        frames = (fetch(0, slice(time, time + 1)) for time in range(shape[3]))
-        check_not_missing(path, "u", frames)
-        axes = [np.arange(count) / count for count in shape[1:3]]
-        bounds = [(0.0, 1.0)] * 2
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=(Variable("vorticity", "1/s"),),
-            geometries=(Geometry.rectilinear(axes, periodic=True, bounds=bounds),),
-            time=check_axis(path, "t", times),
-            time_units="s",
-            num_samples=shape[0],
-            fetch=fetch,
-        )
+def _recognises(path: Path) -> bool:
+    """Returns whether there are `u` of rank 4 and `a` of rank 3."""
+    if is_hdf5(path):
+        with require("h5py", "data", "Reading HDF5").File(path) as file:
+            ranks = {name: getattr(item, "ndim", 0) for name, item in file.items()}
+    elif path.suffix != ".mat":
+        return False
+    else:
+        ranks = {name: len(shape) for name, shape in matlab_5_shapes(path).items()}
+    return ranks.get("u") == 4 and ranks.get("a") == 3
 
 
-@dataclass(frozen=True)
-class _Content:
-    """The three arrays of a file, in the published order of axes."""
-
-    shape: tuple[int, ...]
-    initial_shape: tuple[int, ...]
-    times: np.ndarray
-    read: Callable[[int, slice, slice], np.ndarray]
-    """Reads frames of a trajectory at a slice of rows as (times, points, 1)."""
+def open_fno(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns the recorded vorticity in the periodic unit box; the initial `a` is not a frame."""
+    if options.variables not in ((), ("u",), ("vorticity",)):
+        raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
+    u, initial, times = _open_hdf5(path) if is_hdf5(path) else _open_version_5(path)
+    shape = u.shape
+    if shape[:3] != initial:
+        problem = f"must have shape {shape[:3]} as `u` has, got {initial}."
+        raise DataError(path, "a", problem)
+    if len(times) != shape[3]:
+        raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
+    if 0 in shape:
+        raise DataError(path, "u", f"must not be empty, got shape {shape}.")
+    u.attrs |= {"units": "1/s", NAME: "vorticity", PART_OF: "u"}
+    coords = {
+        dim: xr.Variable(dim, np.arange(count) / count, {PERIODIC: True})
+        for dim, count in zip("xy", shape[1:3], strict=True)
+    }
+    coords["time"] = xr.Variable("time", check_axis(path, "t", times), {"units": "s"})
+    return xr.Dataset({"vorticity": u}, coords, {SITE_DIMS: ["x", "y"]})
 
 
 def write_fno(
@@ -127,10 +104,11 @@ def _matlab_dataset(
     return dataset
 
 
-def _open_hdf5(path: Path) -> _Content:
+def _open_hdf5(path: Path) -> tuple[xr.Variable, tuple[int, ...], np.ndarray]:
+    """Returns `u` in the published order of axes, the shape of `a`, and the times."""
     with open_hdf5(path) as file:
         frames = dataset(path, file, "u")
-        shape, is_matlab = frames.shape, "MATLAB_class" in frames.attrs
+        shape, dtype, is_matlab = frames.shape, frames.dtype, "MATLAB_class" in frames.attrs
         initial = dataset(path, file, "a").shape
         times = np.ravel(array(path, file, "t"))
     if len(shape) != 4 or len(initial) != 3:
@@ -138,21 +116,15 @@ def _open_hdf5(path: Path) -> _Content:
     is_reversed = is_matlab or (shape[1:] == initial and shape[:3] != initial)
     order = slice(None, None, -1 if is_reversed else 1)
     read = partial(_read_hdf5, path, is_reversed)
-    return _Content(shape[order], initial[order], times, read)
+    return lazy_variable(DIMS, shape[order], dtype, read), initial[order], times
 
 
-def _read_hdf5(
-    path: Path, is_reversed: bool, trajectory: int, times: slice, rows: slice
-) -> np.ndarray:
+def _read_hdf5(path: Path, is_reversed: bool, key: Key) -> np.ndarray:
     with open_hdf5(path) as file:
-        if is_reversed:
-            frames = array(path, file, "u", (times, ..., rows, trajectory)).transpose(0, 2, 1)
-        else:
-            frames = np.moveaxis(array(path, file, "u", (trajectory, rows, ..., times)), -1, 0)
-    return frames.reshape(len(frames), math.prod(frames.shape[1:]), 1)
+        return array(path, file, "u", key[::-1]).T if is_reversed else array(path, file, "u", key)
 
 
-def _open_version_5(path: Path) -> _Content:
+def _open_version_5(path: Path) -> tuple[xr.Variable, tuple[int, ...], np.ndarray]:
     content = load_matlab_5(path)
     for name in ("u", "a", "t"):
         if name not in content:
@@ -160,9 +132,12 @@ def _open_version_5(path: Path) -> _Content:
     u, a = content["u"], content["a"]
     if u.ndim != 4 or a.ndim != 3:
         raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {u.shape} and {a.shape}.")
-    return _Content(u.shape, a.shape, np.ravel(content["t"]), partial(_read_array, u))
+    return xr.Variable(DIMS, u), a.shape, np.ravel(content["t"])
 
 
-def _read_array(u: np.ndarray, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-    frames = np.moveaxis(u[trajectory, rows][..., times], -1, 0)
-    return frames.reshape(len(frames), math.prod(frames.shape[1:]), 1)
+READER = Reader(
+    name="ns2d",
+    layout="FNO's MATLAB file with u (N, x, y, T), a, t",
+    recognises=_recognises,
+    open=open_fno,
+)

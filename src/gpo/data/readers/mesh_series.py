@@ -8,73 +8,117 @@ natural order.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, FieldData, RowReader, Variable
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions, check_axis
+from gpo.data.readers.build import Reader
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, text_attribute
-from gpo.data.readers.sites import (
-    Column,
-    check_cells,
-    check_points,
-    choose_columns,
-    component_names,
-    mask_missing,
-    portions,
-    unstructured,
+from gpo.data.readers.lazy import (
+    PART_OF,
+    SITE_DIMS,
+    TIME_UNITS,
+    TRAJECTORY,
+    Key,
+    lazy_variable,
+    mesh_variables,
+    named_dataset,
+    point_coordinates,
+    read_each,
 )
-from gpo.numerics.domain import Domain
+from gpo.data.readers.sites import check_cells, check_points, component_names
+from gpo.data.readers.ugrid import NO_CORNER
 
 POSITIONS = ("mesh_pos", "pos")
 NO_FIELDS = (*POSITIONS, "cells", "node_type", "time")
 
 
-class MeshSeriesReader(AbstractReader):
-    """Trajectories on one common mesh or one mesh each, in one domain."""
+def _recognises(path: Path) -> bool:
+    """Returns whether the root or its first group has positions and cells."""
+    if not is_hdf5(path):
+        return False
+    with h5py.File(path) as file:
+        return any("cells" in group for group in _groups(file)[:1])
 
-    name = "mesh-series"
-    layout = "HDF5 with mesh_pos or pos, cells and fields (T, points, components)"
 
-    def recognises(self, path: Path) -> bool:
-        """Returns whether the root or its first group has positions and cells."""
-        if not is_hdf5(path):
-            return False
-        with h5py.File(path) as file:
-            return any("cells" in group for group in _groups(file)[:1])
+def open_mesh_series(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns trajectories on one common mesh or one mesh each, padded to the largest.
 
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns the fields; vectors are split into components such as velocity_x and velocity_y."""
-        with open_hdf5(path) as file:
-            groups = _groups(file)
-            if not groups:
-                content = ", ".join(file) or "nothing"
-                raise DataError(path, "mesh_pos", f"is missing, and `pos` too; / has {content}.")
-            series = [_series(path, group) for group in groups]
-        first = series[0]
-        for other in series[1:]:
-            _check_compatible(path, first, other)
-        columns = choose_columns(path, options.variables, first.components)
-        groups = tuple(part.group for part in series)
-        fetch = RowReader(_FrameReader(path, groups, tuple(columns)))
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=tuple(Variable(part.variable, first.units[part.array]) for part in columns),
-            geometries=_geometries(path, series, columns, fetch),
-            time=first.time,
-            time_units=first.units["time"],
-            num_samples=len(series),
-            fetch=fetch,
-            parameters={
-                name: np.array([part.constants[name] for part in series])
-                for name in first.constants
-            },
+    Vectors are split into components such as velocity_x and velocity_y.
+    """
+    with open_hdf5(path) as file:
+        groups = _groups(file)
+        if not groups:
+            content = ", ".join(file) or "nothing"
+            raise DataError(path, "mesh_pos", f"is missing, and `pos` too; / has {content}.")
+        series = [_series(path, group) for group in groups]
+    first = series[0]
+    for other in series[1:]:
+        _check_compatible(path, first, other)
+    shape = (len(series), len(first.time), max(len(part.coords) for part in series))
+    prefixes = tuple(part.group for part in series)
+    fields = {
+        name: lazy_variable(
+            (TRAJECTORY, "time", "points"), shape, first.dtypes[stored],
+            partial(_read, path, prefixes, f"{stored}", number, shape[2]),
+            {"units": first.units[stored], PART_OF: stored},
         )
+        for stored, names in first.components.items()
+        for number, name in enumerate(names)
+    }  # fmt: skip
+    coords = point_coordinates(
+        (TRAJECTORY, "points"),
+        _padded([part.coords for part in series], np.nan),
+    )
+    cells = _padded([part.cells for part in series], NO_CORNER)
+    is_volume = cells.shape[2] == 4 and first.coords.shape[1] == 3
+    mesh = mesh_variables(tuple(coords), cells, (TRAJECTORY, "cell", "corner"), is_volume=is_volume)
+    coords["time"] = xr.Variable("time", first.time, {TIME_UNITS: first.units["time"]})
+    parameters = {
+        name: xr.Variable(TRAJECTORY, [part.constants[name] for part in series])
+        for name in first.constants
+    }
+    return named_dataset({**fields, **mesh}, coords, {SITE_DIMS: ("points",)}, parameters)
+
+
+def _padded(tables: Sequence[np.ndarray], fill: float | int) -> np.ndarray:
+    """Stacks tables of different lengths, filled to the length of the longest."""
+    if len({table.shape[1] for table in tables}) > 1:
+        raise ValueError("the trajectories have meshes of different dim")
+    length = max(len(table) for table in tables)
+    result = np.full((len(tables), length, tables[0].shape[1]), fill, tables[0].dtype)
+    for number, table in enumerate(tables):
+        result[number, : len(table)] = table
+    return result
+
+
+def _read(
+    path: Path, groups: Sequence[str], name: str, component: int, length: int, key: Key
+) -> np.ndarray:
+    trajectory, *others = key
+
+    def one(number: int) -> np.ndarray:
+        item = dataset(path, file, f"{groups[number]}/{name}")
+        last = (component,) if item.ndim == 3 else ()
+        if item.shape[1] == length:
+            return item[(*others, *last)]
+        times, points = others
+        values = item[(times, slice(None), *last)]
+        padding = [*[(0, 0)] * (values.ndim - 1), (0, length - item.shape[1])]
+        padded = np.pad(
+            values.astype(np.result_type(values, np.float32)), padding, constant_values=np.nan
+        )
+        return padded[..., points]
+
+    with open_hdf5(path) as file:
+        return read_each(trajectory, len(groups), one)
 
 
 @dataclass(frozen=True)
@@ -88,24 +132,7 @@ class _Series:
     components: dict[str, list[str]]
     constants: dict[str, float]
     units: dict[str, str]
-
-
-@dataclass(frozen=True)
-class _FrameReader:
-    """Reads frames at a range of sites; the file is opened for each call."""
-
-    path: Path
-    groups: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-    def __call__(self, trajectory: int, times: slice, sites: slice) -> np.ndarray:
-        key = (times, sites)
-        with open_hdf5(self.path) as file:
-            prefix = self.groups[trajectory]
-            names = dict.fromkeys(column.array for column in self.columns)
-            parts = {name: array(self.path, file, f"{prefix}/{name}", key) for name in names}
-        parts = {name: part if part.ndim == 3 else part[..., None] for name, part in parts.items()}
-        return np.stack([parts[col.array][..., col.component] for col in self.columns], -1)
+    dtypes: dict[str, np.dtype]
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:
@@ -131,6 +158,7 @@ def _series(path: Path, group: h5py.Group) -> _Series:
     components: dict[str, list[str]] = {}
     constants: dict[str, float] = {}
     units = {"time": text_attribute(group["time"], "units") if "time" in group else ""}
+    dtypes: dict[str, np.dtype] = {}
     num_times = None
     for name, item in group.items():
         if name in NO_FIELDS or not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiub":
@@ -146,10 +174,11 @@ def _series(path: Path, group: h5py.Group) -> _Series:
         count = item.shape[2] if item.ndim == 3 else 1
         components[name] = component_names(name, count, coords.shape[1])
         units[name] = text_attribute(item, "units")
+        dtypes[name] = item.dtype
     if num_times is None:
         raise DataError(path, f"{label}/", f"holds no field; it has {', '.join(group)}.")
     time = _time(path, group, num_times)
-    return _Series(label, coords, cells, time, components, constants, units)
+    return _Series(label, coords, cells, time, components, constants, units, dtypes)
 
 
 def _constant(path: Path, group: h5py.Group, name: str) -> np.ndarray:
@@ -189,27 +218,9 @@ def _check_compatible(path: Path, first: _Series, other: _Series) -> None:
         raise DataError(path, f"{other.group}/time", problem)
 
 
-def _geometries(
-    path: Path, series: list[_Series], columns: list[Column], fetch: RowReader
-) -> tuple[Geometry, ...]:
-    """Returns one geometry if all trajectories share it, otherwise one per trajectory."""
-    corners = [corner for part in series for corner in (part.coords.min(0), part.coords.max(0))]
-    if len({len(corner) for corner in corners}) > 1:
-        raise DataError(path, "mesh_pos", "must have the same dim in all trajectories.")
-    lower, upper = np.min(corners, 0), np.max(corners, 0)
-    domain = Domain.box(lower.tolist(), np.where(upper > lower, upper, lower + 1).tolist())
-    geometries: list[Geometry] = []
-    for trajectory, part in enumerate(series):
-        names = [f"{part.group}/{column.variable}" for column in columns]
-        geometry = unstructured(path, part.coords, part.cells, domain)
-        frames = portions(fetch, [trajectory], len(part.time))
-        geometries.append(mask_missing(path, names, geometry, frames))
-    is_shared = all(_is_same(geometries[0], geometry) for geometry in geometries[1:])
-    return tuple(geometries[:1] if is_shared else geometries)
-
-
-def _is_same(first: Geometry, second: Geometry) -> bool:
-    return all(
-        np.array_equal(getattr(first, part), getattr(second, part))
-        for part in ("coords", "weights", "triangles")
-    )
+READER = Reader(
+    name="mesh-series",
+    layout="HDF5 with mesh_pos or pos, cells and fields (T, points, components)",
+    recognises=_recognises,
+    open=open_mesh_series,
+)

@@ -5,128 +5,80 @@ times, grid), and `x-coordinate` and so on. Other files contain one group per sa
 (times, grid, channels) and the coordinates in `grid`.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, FieldData, RowReader, Variable
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import (
-    AbstractReader,
-    ReadOptions,
-    check_axis,
-    check_increasing,
-    check_not_missing,
-    choose_variables,
-)
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions, check_axis, check_increasing
+from gpo.data.readers.build import Reader
 from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
+from gpo.data.readers.lazy import PERIODIC, SITE_DIMS, TRAJECTORY, Key, lazy_variable, read_each
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")
 
 
-class PdebenchReader(AbstractReader):
-    """Flows and other equations in a box, with the boundary conditions of PDEBench's solvers."""
-
-    name = "pdebench"
-    layout = "PDEBench's HDF5 file with density, Vx (N, T, x, y, z) or groups of data and grid"
-
-    def recognises(self, path: Path) -> bool:
-        """Returns whether there is a `t-coordinate`, or a group with `data` and `grid`."""
-        if not is_hdf5(path):
-            return False
-        with h5py.File(path) as file:
-            return "t-coordinate" in file or bool(_samples(file))
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns all samples; a last time without a frame is dropped."""
-        with open_hdf5(path) as file:
-            samples = _samples(file)
-            content = _open_groups(path, file, samples) if samples else _open_flow(path, file)
-            constants = _constants(file)
-        chosen = choose_variables(path, options.variables, content.names)
-        axes = [check_increasing(path, name, axis) for name, axis in content.axes.items()]
-        for name in chosen:
-            check_not_missing(path, name, content.frames(name))
-
-        geometry = Geometry.rectilinear(axes, periodic=_periodic(path, content, axes))
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=tuple(Variable(name) for name in chosen),
-            geometries=(geometry,),
-            time=content.time,
-            time_units="",
-            num_samples=content.num_samples,
-            fetch=RowReader(
-                partial(content.points, chosen), geometry.num_points // geometry.grid_shape[0]
-            ),
-            parameters={
-                name: np.full(content.num_samples, value) for name, value in constants.items()
-            },
-        )
+def _recognises(path: Path) -> bool:
+    """Returns whether there is a `t-coordinate`, or a group with `data` and `grid`."""
+    if not is_hdf5(path):
+        return False
+    with h5py.File(path) as file:
+        return "t-coordinate" in file or bool(_samples(file))
 
 
-@dataclass(frozen=True)
-class _Content:
-    """The content of a file of either layout, without values."""
+def open_pdebench(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns all samples, with the boundary conditions of PDEBench's solvers.
 
-    names: Sequence[str]
-    axes: dict[str, np.ndarray]
-    """Coordinates by name in the file."""
-    time: np.ndarray
-    num_samples: int
-    may_be_periodic: bool
-    fetch: Callable[[Sequence[str], int, slice, slice], np.ndarray]
-    """Reads frames of named variables at a slice of rows as (times, grid, variables)."""
-
-    def points(self, names: Sequence[str], sample: int, times: slice, rows: slice) -> np.ndarray:
-        """Reads frames with a flattened grid as (times, points, variables)."""
-        frames = self.fetch(names, sample, times, rows)
-        return frames.reshape(len(frames), int(np.prod(frames.shape[1:-1])), len(names))
-
-    def frames(self, name: str) -> Iterator[np.ndarray]:
-        """Yields single frames of a variable."""
-        for sample, time in itertools.product(range(self.num_samples), range(len(self.time))):
-            yield self.fetch([name], sample, slice(time, time + 1), slice(None))
+    A last time without a frame is dropped.
+    """
+    with open_hdf5(path) as file:
+        samples = _samples(file)
+        content = _open_groups(path, file, samples) if samples else _open_flow(path, file)
+        constants = _constants(file)
+    count = content.sizes[TRAJECTORY]
+    parameters = {name: (TRAJECTORY, np.full(count, value)) for name, value in constants.items()}
+    content.attrs[SITE_DIMS] = [dim for dim in AXES if dim in content.dims]
+    return content.assign_coords(parameters)
 
 
-def _open_flow(path: Path, file: h5py.File) -> _Content:
+def _open_flow(path: Path, file: h5py.File) -> xr.Dataset:
     first = next((name for name in ("tensor", *FLOW) if name in file), FLOW[0])
-    shape = dataset(path, file, first).shape
+    data = dataset(path, file, first)
+    shape = data.shape
     if not 3 <= len(shape) <= 5:
         problem = f"must have shape (samples, times, 1 to 3 axes), got {shape}."
         raise DataError(path, first, problem)
-    dim = len(shape) - 2
-    names = [first] if first == "tensor" else list(FLOW[: 2 + dim])
+    dims = AXES[: len(shape) - 2]
+    names = [first] if first == "tensor" else list(FLOW[: 2 + len(dims)])
     for name in names:
         _check_shape(path, name, dataset(path, file, name), shape)
-    keys = [f"{axis}-coordinate" for axis in AXES[:dim]]
-    axes = {key: array(path, file, key) for key in keys}
-    _check_lengths(path, axes, shape[2:])
+    axes = {f"{dim}-coordinate": array(path, file, f"{dim}-coordinate") for dim in dims}
+    # The name of a flow file states the boundary conditions: periodic or trans(missive).
+    coords = _axes(path, axes, shape[2:], "_trans_" not in path.name)
     time = _frame_times(path, "t-coordinate", array(path, file, "t-coordinate"), shape[1])
-    return _Content(names, axes, time, shape[0], True, partial(_read_flow, path))
+    coords["time"] = xr.Variable("time", time)
+    fields = {
+        name: lazy_variable(
+            (TRAJECTORY, "time", *dims), shape, data.dtype, partial(_read, path, name)
+        )
+        for name in names
+    }
+    return xr.Dataset(fields, coords)
 
 
-def _read_flow(
-    path: Path, chosen: Sequence[str], sample: int, times: slice, rows: slice
-) -> np.ndarray:
-    key = (sample, times, rows)
-    with open_hdf5(path) as file:
-        return np.stack([array(path, file, name, key) for name in chosen], -1)
-
-
-def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Content:
-    shape = dataset(path, file, f"{samples[0]}/data").shape
+def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> xr.Dataset:
+    data = dataset(path, file, f"{samples[0]}/data")
+    shape = data.shape
     if not 3 <= len(shape) <= 5:
         problem = f"must have shape (times, 1 to 3 axes, channels), got {shape}."
         raise DataError(path, f"{samples[0]}/data", problem)
-    keys = [*AXES[: len(shape) - 2], "t"]
+    dims = AXES[: len(shape) - 2]
+    keys = [*dims, "t"]
     grid = {key: array(path, file, f"{samples[0]}/grid/{key}") for key in keys}
     for sample in samples:
         _check_shape(path, f"{sample}/data", dataset(path, file, f"{sample}/data"), shape)
@@ -135,24 +87,32 @@ def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> _Conten
                 problem = f"must be as in {samples[0]}: all samples must have the same grid."
                 raise DataError(path, f"{sample}/grid/{key}", problem)
     time = _frame_times(path, "t", grid.pop("t"), shape[0])
-    _check_lengths(path, grid, shape[1:-1])
+    coords = _axes(path, grid, shape[1:-1], False)
     names = ["data"] if shape[-1] == 1 else [f"data_{channel}" for channel in range(shape[-1])]
-    fetch = partial(_read_groups, path, samples, names)
-    return _Content(names, grid, time, len(samples), False, fetch)
+    whole = (len(samples), *shape[:-1])
+    fields = {
+        name: lazy_variable(
+            (TRAJECTORY, "time", *dims), whole, data.dtype,
+            partial(_read_groups, path, tuple(samples), channel),
+        )
+        for channel, name in enumerate(names)
+    }  # fmt: skip
+    return xr.Dataset(fields, {**coords, "time": time})
 
 
-def _read_groups(
-    path: Path,
-    samples: Sequence[str],
-    names: Sequence[str],
-    chosen: Sequence[str],
-    sample: int,
-    times: slice,
-    rows: slice,
-) -> np.ndarray:
-    channels = [names.index(name) for name in chosen]
+def _read(path: Path, name: str, key: Key) -> np.ndarray:
     with open_hdf5(path) as file:
-        return array(path, file, f"{samples[sample]}/data", (times, rows))[..., channels]
+        return array(path, file, name, key)
+
+
+def _read_groups(path: Path, samples: Sequence[str], channel: int, key: Key) -> np.ndarray:
+    sample, *others = key
+    with open_hdf5(path) as file:
+        return read_each(
+            sample,
+            len(samples),
+            lambda number: array(path, file, f"{samples[number]}/data", (*others, channel)),
+        )
 
 
 def _samples(file: h5py.File) -> list[str]:
@@ -180,11 +140,21 @@ def _check_shape(path: Path, name: str, data: h5py.Dataset, shape: tuple[int, ..
         raise DataError(path, name, f"must not be empty, got shape {shape}.")
 
 
-def _check_lengths(path: Path, axes: Mapping[str, np.ndarray], grid: tuple[int, ...]) -> None:
+def _axes(
+    path: Path, axes: Mapping[str, np.ndarray], grid: tuple[int, ...], may_be_periodic: bool
+) -> dict[str, xr.Variable]:
+    """Returns the coordinates of the grid by dimension; evenly spaced axes may be periodic."""
     for (name, axis), length in zip(axes.items(), grid, strict=True):
         if axis.shape != (length,):
             problem = f"must have {length} coordinates as the data has, got shape {axis.shape}."
             raise DataError(path, name, problem)
+    coords: dict[str, xr.Variable] = {}
+    for dim, (name, stored) in zip(AXES, axes.items(), strict=False):
+        axis = check_increasing(path, name, stored)
+        step = np.diff(axis)
+        is_even = len(step) == 0 or bool(np.ptp(step) < 0.01 * step.mean())
+        coords[dim] = xr.Variable(dim, axis, {PERIODIC: may_be_periodic and is_even})
+    return coords
 
 
 def _frame_times(path: Path, name: str, times: np.ndarray, num_frames: int) -> np.ndarray:
@@ -197,9 +167,9 @@ def _frame_times(path: Path, name: str, times: np.ndarray, num_frames: int) -> n
     return check_axis(path, name, times[:num_frames])
 
 
-def _periodic(path: Path, content: _Content, axes: Sequence[np.ndarray]) -> list[bool]:
-    # The name of a flow file states the boundary conditions: periodic or trans(missive).
-    may_be_periodic = content.may_be_periodic and "_trans_" not in path.name
-    steps = [np.diff(axis) for axis in axes]
-    is_even = [len(step) == 0 or bool(np.ptp(step) < 0.01 * step.mean()) for step in steps]
-    return [may_be_periodic and even for even in is_even]
+READER = Reader(
+    name="pdebench",
+    layout="PDEBench's HDF5 file with density, Vx (N, T, x, y, z) or groups of data and grid",
+    recognises=_recognises,
+    open=open_pdebench,
+)

@@ -1,8 +1,8 @@
 """The registry of readers, and `open_data`, which opens a file of any registered layout.
 
-To add a layout, write a subclass of `AbstractReader` and register it by name:
-`READERS.register("name", "package.module:Reader")`. Other packages do so from a module that their
-entry point in the group `gpo.plugins` names. Readers are imported when they are first tried, so a
+To add a layout, write a function that returns its content as an `xr.Dataset`, make a `Reader` of it,
+and register that by name: `READERS.register("name", "package.module:READER")`. Other packages do so
+from a module that their entry point in the group `gpo.plugins` names. Readers are imported when they are first tried, so a
 package is needed only for the layouts that use it. The contract tests cover a built-in reader as
 soon as `tests/contracts/samples.py` has a file of its layout.
 """
@@ -13,49 +13,58 @@ from glob import glob
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
+from xarray.conventions import encode_cf_variable
 
 from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.frame_cache import cached
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join
 from gpo.data.periodic import make_axes_periodic
-from gpo.data.readers.base import AbstractReader, ReadOptions
-from gpo.data.readers.validation import check_data_file
+from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.build import Reader, Source, build_data
+from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
+from gpo.data.readers.size_checks import check_regular
+from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
 from gpo.data.untrusted import read_in_child
 from gpo.optional import MissingPackageError, raise_missing_package
 from gpo.registry import Registry
 
 BUILT_IN = {
-    "ns2d": "gpo.data.readers.fno:FnoReader",
-    "well": "gpo.data.readers.well:WellReader",
-    "pdebench": "gpo.data.readers.pdebench:PdebenchReader",
-    "airfoil": "gpo.data.readers.airfoil:AirfoilReader",
-    "mesh-series": "gpo.data.readers.mesh_series:MeshSeriesReader",
-    "gridded": "gpo.data.readers.gridded:GriddedReader",
-    "arrays": "gpo.data.readers.arrays:ArraysReader",
-    "table": "gpo.data.readers.table:TableReader",
+    "ns2d": "gpo.data.readers.fno:READER",
+    "well": "gpo.data.readers.well:READER",
+    "pdebench": "gpo.data.readers.pdebench:READER",
+    "airfoil": "gpo.data.readers.airfoil:READER",
+    "mesh-series": "gpo.data.readers.mesh_series:READER",
+    "gridded": "gpo.data.readers.gridded:READER",
+    "arrays": "gpo.data.readers.arrays:READER",
+    "table": "gpo.data.readers.table:READER",
 }
 """Readers of this package, from the most specific layout to the most general."""
-READERS: Registry[type[AbstractReader]] = Registry("reader", BUILT_IN)
+READERS: Registry[Reader] = Registry("reader", BUILT_IN)
 """All readers by name. Those of other packages are tried before the built-in ones."""
 JOINED_SUFFIXES = (".nc", ".nc4", ".cdf", ".grib", ".grib2", ".grb", ".grb2", ".h5", ".hdf5",
                    ".npz", ".mat", ".pt", ".zarr")  # fmt: skip
 """Suffixes of the files of a folder that are joined."""
+FOLDER_SUFFIXES = (".npy", ".h5", ".hdf5")
+"""Suffixes of files in a folder that a reader opens as one layout."""
 
 
 def open_data(
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | Sequence[str | Path] | xr.Dataset,
     options: ReadOptions = ReadOptions(),
     reader: str | None = None,
 ) -> FieldData:
-    """Returns the data of a file, of a folder, or of several joined files.
+    """Returns the data of a file, of a folder, of several joined files, or of a data set of xarray.
 
     Args:
         path: A file; a folder that is one layout or contains files to join; a pattern such as
-            runs/*.nc; or a list of files.
+            runs/*.nc; a list of files; or a data set, which stays open and may be lazy.
         options: Which variables and levels to read.
         reader: Name of the layout; recognised from the content by default.
     """
+    if isinstance(path, xr.Dataset):
+        return make_axes_periodic(_open_dataset(path, options), options.periodic)
     if options.untrusted:
         in_child = replace(options, untrusted=False)
         return read_in_child(_name(path), open_data, path, in_child, reader)
@@ -71,6 +80,18 @@ def open_data(
         parts = [_open_part(file, part_options, reader) for file in files]
         data = join(parts, source, _variable_order(parts, options.variables))
     return make_axes_periodic(cached(data), options.periodic)
+
+
+def _open_dataset(dataset: xr.Dataset, options: ReadOptions) -> FieldData:
+    """Returns the data of a data set in memory; decoded dates become numbers with units again."""
+    encoded = {
+        name: encode_cf_variable(variable, name=name)
+        for name, variable in dataset.variables.items()
+        if variable.ndim < 2 and variable.dtype.kind in "mMO"
+    }
+    path = Path(str(dataset.encoding.get("source", "dataset")))
+    content = dataset.drop_indexes(encoded.keys() & dataset.xindexes.keys()).assign(encoded)
+    return build_data(Source(path, "xarray", lambda: content), options)
 
 
 def _name(path: str | Path | Sequence[str | Path]) -> Path:
@@ -189,18 +210,18 @@ def open_static(
     return _recognise(path).read_static(path, name, options)
 
 
-def load_reader(name: str) -> AbstractReader:
+def load_reader(name: str) -> Reader:
     """Imports and returns a reader; raises a `MissingPackageError` that says what to install."""
     try:
-        return READERS[name]()
+        return READERS[name]
     except ModuleNotFoundError as error:
         raise_missing_package(error, "data" if name in BUILT_IN else None, f"Reader {name}")
 
 
-def _recognise(path: Path) -> AbstractReader:
+def _recognise(path: Path) -> Reader:
     """Returns the first reader that recognises a file; readers that lack a package are skipped."""
     check_data_file(path)
-    tried: list[AbstractReader] = []
+    tried: list[Reader] = []
     problems: list[str] = []
     missing: dict[str, str] = {}
     # Built-in readers of general layouts would claim the files of readers of other packages.
@@ -224,3 +245,17 @@ def _recognise(path: Path) -> AbstractReader:
     layouts = "; ".join(f"{reader.name} ({reader.layout})" for reader in tried)
     damage = f" It may be damaged: {problems[0]}." if problems else ""
     raise DataError(path, "file", f"has an unknown layout.{damage} Known layouts: {layouts}.")
+
+
+def check_data_file(path: Path) -> None:
+    """Raises a `DataError` if a file would run code, read other files or exhaust the memory."""
+    if not path.is_dir():
+        check_regular(path)
+        if is_hdf5(path):
+            check_hdf5(path)
+    elif is_zarr(path):
+        check_zarr(path)
+    else:
+        for file in sorted(path.iterdir()):
+            if file.suffix in FOLDER_SUFFIXES and not file.is_dir():
+                check_data_file(file)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, FieldData, MapReader
 from gpo.data.readers.array_files import SUFFIXES, open_arrays
-from gpo.data.readers.validation import check_data_file
+from gpo.data.readers.registry import check_data_file
 from gpo.data.untrusted import read_in_child
 from gpo.optional import require
 
@@ -26,7 +26,7 @@ def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
         stored = open_arrays(path)
         arrays = {name: array.values() for name, array in stored.items() if name in names}
     else:
-        files = require("gpo.data.readers.gridded_files", "data", "Reading NetCDF")
+        files = require("gpo.data.readers.gridded", "data", "Reading NetCDF")
         with files.open_dataset(path, names) as dataset:
             arrays = {name: dataset[name].values for name in names if name in dataset.variables}
     if len(arrays) < len(names):

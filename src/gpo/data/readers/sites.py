@@ -1,27 +1,14 @@
 """Shared helpers of readers: points, cells, components, periodic axes and masks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import check_not_missing, choose_variables
+from gpo.data.readers.base import check_not_missing
 from gpo.numerics.domain import Domain
-
-FRAMES_AT_ONCE = 64
-NUMBERS_AT_ONCE = 2**24
-
-
-@dataclass(frozen=True)
-class Column:
-    """A variable as one component of an array."""
-
-    variable: str
-    array: str
-    component: int
 
 
 def component_names(name: str, count: int, dim: int) -> list[str]:
@@ -30,25 +17,6 @@ def component_names(name: str, count: int, dim: int) -> list[str]:
         return [name]
     letters = "xyz" if count == dim else range(count)
     return [f"{name}_{letter}" for letter in letters][:count]
-
-
-def choose_columns(
-    path: Path, requested: Sequence[str], components: Mapping[str, Sequence[str]]
-) -> list[Column]:
-    """Returns the requested variables, or all.
-
-    Args:
-        path: The file, for error messages.
-        requested: Names of variables, or of arrays, which select all their components.
-        components: Names of the variables in each array.
-    """
-    columns = {
-        variable: Column(variable, name, component)
-        for name, variables in components.items()
-        for component, variable in enumerate(variables)
-    }
-    expanded = [part for name in requested for part in components.get(name, (name,))]
-    return [columns[name] for name in choose_variables(path, expanded, list(columns))]
 
 
 def check_points(path: Path, name: str, coords: np.ndarray) -> np.ndarray:
@@ -91,18 +59,6 @@ def unstructured(
     if not np.isfinite(geometry.weights).all():
         raise DataError(path, "cells", "must have an area, but the corners of each lie on a line.")
     return geometry
-
-
-def portions(
-    fetch: Callable[[int, slice], np.ndarray], trajectories: Iterable[int], num_times: int
-) -> Iterator[np.ndarray]:
-    """Yields all frames in chunks; the first frame of each trajectory alone, as it often suffices."""
-    for trajectory in trajectories:
-        first = fetch(trajectory, slice(0, 1))
-        yield first
-        count = min(FRAMES_AT_ONCE, max(1, NUMBERS_AT_ONCE // max(1, first.size)))
-        for start in range(1, num_times, count):
-            yield fetch(trajectory, slice(start, start + count))
 
 
 def detect_periodic_axes(geometry: Geometry, frames: Iterable[np.ndarray]) -> Geometry:

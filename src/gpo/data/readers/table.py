@@ -10,21 +10,15 @@ may state units: `# time: h; x: m; u: m s-1`.
 import csv
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, FieldData, InputCandidate, Variable
-from gpo.data.dates import TimeOrigin
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import (
-    AbstractReader,
-    ReadOptions,
-    check_axis,
-    check_latitudes,
-    choose_variables,
-)
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions, check_axis, check_latitudes, choose_variables
+from gpo.data.readers.build import Reader
+from gpo.data.readers.cf_times import count_hours
 from gpo.data.readers.coordinate_names import (
     AREAS,
     column_groups,
@@ -34,8 +28,15 @@ from gpo.data.readers.coordinate_names import (
     is_upwards,
     words,
 )
-from gpo.data.readers.date_parsing import count_hours
-from gpo.data.readers.sites import check_points, mask_missing, unstructured, weigh_by_areas
+from gpo.data.readers.lazy import (
+    DEGREES,
+    SITE_DIMS,
+    TIME_UNITS,
+    TRAJECTORY,
+    named_dataset,
+    point_coordinates,
+)
+from gpo.data.readers.sites import check_points
 from gpo.data.readers.size_checks import check_load
 
 DATES = ("date", "datetime", "timestamp")
@@ -47,74 +48,48 @@ BYTES_PER_CHARACTER = 8
 """Approximate bytes in memory per character of text."""
 
 
-class TableReader(AbstractReader):
-    """One or several time series on a grid or on unstructured points."""
+def open_table(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns one or several time series on a grid or on unstructured points; loads the whole file.
 
-    name = "table"
-    layout = "CSV with a line per point and time, columns time, x, y, ..."
-
-    def recognises(self, path: Path) -> bool:
-        """Returns whether the suffix is .csv."""
-        return not path.is_dir() and path.suffix.lower() == ".csv"
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns the columns that are neither times nor coordinates; loads the whole file."""
-        units, names, rows = _read_lines(path)
-        time = next((name for label in TIMES for name in names if name.lower() == label), None)
-        if time is None:
-            raise DataError(path, "time", f"must be one of the columns, got {', '.join(names)}.")
-        series = next((name for name in names if name.lower() in SERIES), None)
-        places = _coordinate_columns(path, names, options.coords)
-        columns = {
-            name: _column(path, name, rows[:, n]) for n, name in enumerate(names) if name != time
-        }
-        frames, origin = _times(path, time, rows[:, names.index(time)], units.get(time, ""))
-        special = (time, series, AREAS, *places)
-        others = {name: column for name, column in columns.items() if name not in special}
-        numeric = {name: column for name, column in others.items() if column is not None}
-        coords = np.stack([_required(path, name, columns[name]) for name in places], -1)
-        trajectories = (
-            np.zeros(len(rows)) if series is None else _required(path, series, columns[series])
-        )
-        order = np.lexsort([*_grid_order(places, coords).T[::-1], frames, trajectories])
-        counts = len(np.unique(trajectories)), len(np.unique(frames))
-        areas = np.ones(len(rows)) if AREAS not in names else _required(path, AREAS, columns[AREAS])
-        sites = _same_points(path, np.column_stack([coords, areas])[order], counts)
-        coords, areas = sites[:, :-1], sites[:, -1]
-        fields = {name: part[order].reshape(*counts, -1) for name, part in numeric.items()}
-        static = [name for name, part in fields.items() if counts[1] > 1 and _is_static(part)]
-        changing = [name for name in fields if name not in static]
-        selected = choose_variables(path, options.variables or changing, list(fields))
-        values = np.stack([fields[name] for name in selected], -1)
-        geometry = _geometry(path, places, coords, [units.get(name, "") for name in places])
-        if AREAS in names and not geometry.grid_shape:
-            geometry = weigh_by_areas(path, AREAS, geometry, areas)
-        axis = check_axis(path, time, np.unique(frames))
-        time_units = units.get(time, "")
-        time_units = "" if time_units == "frames" else time_units
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=tuple(Variable(name, units.get(name, "")) for name in selected),
-            geometries=(mask_missing(path, selected, geometry, iter(values)),),
-            time=axis,
-            time_units=time_units if origin is None else "h",
-            first_hour=None if origin is None else float(origin.day_hours(np.zeros(1))[0]),
-            origin=origin,
-            num_samples=counts[0],
-            fetch=partial(_part, values),
-            candidates=tuple(
-                InputCandidate(
-                    Variable(name, units.get(name, "")), "static", partial(_first, fields[name])
-                )
-                for name in static
-                if name not in selected
-            ),
-        )
-
-
-def _part(values: np.ndarray, trajectory: int, times: slice) -> np.ndarray:
-    return values[trajectory, times]
+    The fields are the numeric columns that are neither times nor coordinates.
+    """
+    units, names, rows = _read_lines(path)
+    time = next((name for label in TIMES for name in names if name.lower() == label), None)
+    if time is None:
+        raise DataError(path, "time", f"must be one of the columns, got {', '.join(names)}.")
+    series = next((name for name in names if name.lower() in SERIES), None)
+    places = _coordinate_columns(path, names, options.coords)
+    columns = {
+        name: _column(path, name, rows[:, n]) for n, name in enumerate(names) if name != time
+    }
+    frames, stated = _times(path, time, rows[:, names.index(time)], units.get(time, ""))
+    special = (time, series, AREAS, *places)
+    others = {name: column for name, column in columns.items() if name not in special}
+    numeric = {name: column for name, column in others.items() if column is not None}
+    coords = np.stack([_required(path, name, columns[name]) for name in places], -1)
+    trajectories = (
+        np.zeros(len(rows)) if series is None else _required(path, series, columns[series])
+    )
+    order = np.lexsort([*_grid_order(places, coords).T[::-1], frames, trajectories])
+    counts = len(np.unique(trajectories)), len(np.unique(frames))
+    areas = np.ones(len(rows)) if AREAS not in names else _required(path, AREAS, columns[AREAS])
+    points = _same_points(path, np.column_stack([coords, areas])[order], counts)
+    sites = _sites(path, places, points[:, :-1], [units.get(name, "") for name in places])
+    if AREAS in names and "points" in next(iter(sites.values())).dims:
+        sites[AREAS] = xr.Variable("points", points[:, -1])
+    dims = tuple(dict.fromkeys(str(dim) for part in sites.values() for dim in part.dims))
+    shape = tuple(sites[dim].size if dim in sites else len(points) for dim in dims)
+    fields: dict[str, xr.Variable] = {}
+    for name, column in numeric.items():
+        values = column[order].reshape(*counts, -1)
+        field = xr.Variable((TRAJECTORY, "time", *dims), values.reshape(*counts, *shape))
+        is_input = counts[1] > 1 and _is_static(values) and name not in options.variables
+        fields[name] = field[0, 0] if is_input else field
+        fields[name].attrs["units"] = units.get(name, "")
+    axis = check_axis(path, time, np.unique(frames))
+    return named_dataset(
+        fields, {**sites, "time": xr.Variable("time", axis, stated)}, {SITE_DIMS: dims}
+    )
 
 
 def _is_static(part: np.ndarray) -> bool:
@@ -122,10 +97,6 @@ def _is_static(part: np.ndarray) -> bool:
     first = part[:1, :1]
     is_constant = np.array_equal(part, np.broadcast_to(first, part.shape), equal_nan=True)
     return is_constant and len(np.unique(first)) > 1
-
-
-def _first(part: np.ndarray) -> np.ndarray:
-    return part[0, 0]
 
 
 def _read_lines(path: Path) -> tuple[dict[str, str], list[str], np.ndarray]:
@@ -208,18 +179,19 @@ def _required(path: Path, name: str, column: np.ndarray | None) -> np.ndarray:
 
 def _times(
     path: Path, name: str, column: np.ndarray, units: str
-) -> tuple[np.ndarray, TimeOrigin | None]:
-    """Returns the time of each line; dates are converted to hours since the first."""
+) -> tuple[np.ndarray, dict[str, str]]:
+    """Returns the time of each line, and their attributes; dates become hours since the first."""
     numbers = _numbers(column)
     has_digits = all(re.fullmatch(r"[12]\d{7}", text.strip()) for text in column.tolist())
     if numbers is not None and not (has_digits and name.lower() in DATES):
-        return _required(path, name, numbers), None
+        stated = {TIME_UNITS: "" if units == "frames" else units}
+        return _required(path, name, numbers), stated
     match = CALENDAR.search(units)
     calendar = match[1] if match else "standard"
     # 20210301 is a date, not a number.
     distinct, inverse = np.unique(column if numbers is None else numbers, return_inverse=True)
     hours, first = count_hours(path, name, distinct.tolist(), calendar)
-    return hours[inverse], TimeOrigin(first, calendar)
+    return hours[inverse], {"units": f"hours since {first}", "calendar": calendar}
 
 
 def _grid_order(places: Sequence[str], coords: np.ndarray) -> np.ndarray:
@@ -239,21 +211,36 @@ def _same_points(path: Path, coords: np.ndarray, counts: tuple[int, int]) -> np.
     raise DataError(path, "file", f"{problem}; its {len(coords)} lines do not.")
 
 
-def _geometry(
+def _sites(
     path: Path, places: Sequence[str], coords: np.ndarray, units: Sequence[str]
-) -> Geometry:
-    """Returns a grid if the points fill one, else unstructured points; degrees on the sphere."""
+) -> dict[str, xr.Variable]:
+    """Returns the axes of a grid if the points fill one, else the coordinates of points."""
     is_sphere = len(places) == 2 and is_in_degrees(places)
     ordered = _grid_order(places, coords)
     axes = [np.unique(column) for column in ordered.T]
     is_grid = all(len(axis) > 1 for axis in axes) and np.prod([*map(len, axes)]) == len(coords)
     if is_sphere:
-        if is_grid and max(np.abs(axes[0]).max(), 0) <= 90:
-            return Geometry.latitude_longitude(*axes)
+        if is_grid and np.abs(axes[0]).max() <= 90:
+            latitude, longitude = axes
+            return {
+                "latitude": xr.Variable("latitude", latitude, {"units": "degrees_north"}),
+                "longitude": xr.Variable("longitude", longitude, {"units": "degrees_east"}),
+            }
         longitude, latitude = in_degrees(ordered[:, 1], ordered[:, 0], units[0])
         check_latitudes(path, places[-1], latitude)
-        return Geometry.on_sphere(longitude, latitude)
+        return point_coordinates(("points",), np.stack([longitude, latitude], -1), DEGREES)
     if is_grid:
-        bounds = [(float(axis.min()), float(axis.max())) for axis in axes]
-        return Geometry.rectilinear(axes, names=places, units=units, bounds=bounds)
-    return unstructured(path, check_points(path, places[0], coords), None)
+        return {
+            name: xr.Variable(name, axis, {"units": unit})
+            for name, axis, unit in zip(places, axes, units, strict=True)
+        }
+    return point_coordinates(("points",), check_points(path, places[0], coords))
+
+
+READER = Reader(
+    name="table",
+    layout="CSV with a line per point and time, columns time, x, y, ...",
+    recognises=lambda path: not path.is_dir() and path.suffix.lower() == ".csv",
+    open=open_table,
+    handles=("coords",),
+)

@@ -5,78 +5,74 @@ one value per grid axis. A folder of such files is one split of a benchmark.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
+import xarray as xr
 
-from gpo.data.dataset import DataError, FieldData, RowReader, Variable
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import (
-    AbstractReader,
-    ReadOptions,
-    check_axis,
-    check_increasing,
-    check_not_missing,
-    choose_variables,
-)
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions, check_axis, check_increasing
+from gpo.data.readers.build import Reader
 from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5, text_attribute
+from gpo.data.readers.lazy import (
+    PERIODIC,
+    SITE_DIMS,
+    TIME_UNITS,
+    TRAJECTORY,
+    Key,
+    lazy_variable,
+    read_each,
+)
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
 NUMBERS = "fiub"  # dtype kinds
 Arrays = Mapping[str, np.ndarray]
 
 
-class WellReader(AbstractReader):
-    """Scalars, vectors and tensors on one grid; each component is a variable."""
+def _recognises(path: Path) -> bool:
+    """Returns whether there are the groups `dimensions` and `t0_fields`."""
+    files = _files(path)
+    if not files or not is_hdf5(files[0]):
+        return False
+    with h5py.File(files[0]) as file:
+        return all(isinstance(file.get(key), h5py.Group) for key in ("dimensions", ORDERS[0]))
 
-    name = "well"
-    layout = "The Well's HDF5 file, or a folder of them, with dimensions and t0_fields"
 
-    def recognises(self, path: Path) -> bool:
-        """Returns whether there are the groups `dimensions` and `t0_fields`."""
-        files = _files(path)
-        if not files or not is_hdf5(files[0]):
-            return False
-        with h5py.File(files[0]) as file:
-            return all(isinstance(file.get(key), h5py.Group) for key in ("dimensions", ORDERS[0]))
+def open_well(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns all trajectories, in the order of file names; each component is a variable.
 
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        """Returns all trajectories, in the order of file names.
-
-        Files of a folder must agree in grid, variables and time steps; the times are those of
-        the first file, since some benchmarks split a long run into several files.
-        """
-        files = [_describe(file) for file in _files(path)]
-        if not files:
-            raise DataError(path, "file", "must be a folder with .h5 or .hdf5 files, got none.")
-        first = files[0]
-        for other in files[1:]:
-            _check_compatible(first, other)
-        names = choose_variables(path, options.variables, list(first.components))
-        for name in names:
-            check_not_missing(path, name, (frame for file in files for frame in file.each(name)))
-        ends = np.cumsum([file.num_trajectories for file in files])
-        geometry = _geometry(first)
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=tuple(Variable(name, first.components[name].units) for name in names),
-            geometries=(geometry,),
-            time=first.time,
-            time_units=first.units["time"],
-            num_samples=int(ends[-1]),
-            fetch=RowReader(
-                _FrameReader(tuple(files), tuple(names), ends),
-                geometry.num_points // len(next(iter(first.axes.values()))),
-            ),
-            parameters={
-                name: np.concatenate([file.parameters[name] for file in files])
-                for name in first.parameters
-            },
+    Files of a folder must agree in grid, variables and time steps; the times are those of
+    the first file, since some benchmarks split a long run into several files.
+    """
+    files = tuple(_describe(file) for file in _files(path))
+    if not files:
+        raise DataError(path, "file", "must be a folder with .h5 or .hdf5 files, got none.")
+    first = files[0]
+    for other in files[1:]:
+        _check_compatible(first, other)
+    if not first.components:
+        problem = "are none: the file must have at least one field to predict."
+        raise DataError(path, "variables", problem)
+    dims = tuple(first.axes)
+    shape = (sum(file.num_trajectories for file in files), len(first.time))
+    shape = (*shape, *(len(axis) for axis in first.axes.values()))
+    fields = {
+        name: lazy_variable(
+            (TRAJECTORY, "time", *dims), shape, part.dtype, partial(_read, files, name),
+            {"units": part.units},
         )
+        for name, part in first.components.items()
+    }  # fmt: skip
+    coords = _coordinates(first)
+    coords["time"] = xr.Variable("time", first.time, {TIME_UNITS: first.units["time"]})
+    for name in first.parameters:
+        values = np.concatenate([file.parameters[name] for file in files])
+        coords[name] = xr.Variable(TRAJECTORY, values)
+    return xr.Dataset(fields, coords, {SITE_DIMS: dims})
 
 
 @dataclass(frozen=True)
@@ -92,6 +88,7 @@ class _Component:
     stored_grid: tuple[int, ...]
     """Sites along each axis; 1 along axes on which the field does not depend."""
     units: str
+    dtype: np.dtype
 
     def read(
         self, path: Path, file: h5py.File, sample: int, times: slice, rows: slice
@@ -122,39 +119,28 @@ class _File:
     parameters: dict[str, np.ndarray]
     components: dict[str, _Component]
 
-    def frames(
-        self, names: Sequence[str], sample: int, times: slice, rows: slice = slice(None)
-    ) -> np.ndarray:
-        """Returns (times, points, variables); constant fields are broadcast."""
-        num_times = len(range(*times.indices(len(self.time))))
-        length, *others = (len(axis) for axis in self.axes.values())
-        shape = (num_times, len(range(*rows.indices(length))), *others)
-        with open_hdf5(self.path) as file:
-            parts = [
-                self.components[name].read(self.path, file, sample, times, rows) for name in names
-            ]
-        values = np.stack([np.broadcast_to(part, shape) for part in parts], -1)
-        return values.reshape(num_times, int(np.prod(shape[1:])), len(parts))
 
-    def each(self, name: str) -> Iterator[np.ndarray]:
-        """Yields single frames of a variable."""
-        for sample, time in itertools.product(range(self.num_trajectories), range(len(self.time))):
-            yield self.frames([name], sample, slice(time, time + 1))
+def _read(files: Sequence[_File], name: str, key: Key) -> np.ndarray:
+    """Reads a part of a component from the files that contain its trajectories."""
+    trajectory, times, rows, *others = key
+    ends = np.cumsum([file.num_trajectories for file in files])
 
+    def one(number: int) -> np.ndarray:
+        index = int(np.searchsorted(ends, number, side="right"))
+        file, start = files[index], int(ends[index - 1]) if index else 0
+        lengths = [len(file.time), *(len(axis) for axis in file.axes.values())]
+        parts = [
+            part if isinstance(part, slice) else slice(part, part + 1) for part in (times, rows)
+        ]
+        for axis, part in enumerate(parts):
+            lengths[axis] = len(range(*part.indices(lengths[axis])))
+        with open_hdf5(file.path) as opened:
+            values = file.components[name].read(file.path, opened, number - start, *parts)
+        # A field may not depend on some axes.
+        first = [slice(None) if isinstance(part, slice) else 0 for part in (times, rows)]
+        return np.broadcast_to(values, lengths)[(*first, *others)]
 
-@dataclass(frozen=True)
-class _FrameReader:
-    """Reads frames from the file that contains a trajectory."""
-
-    files: tuple[_File, ...]
-    names: tuple[str, ...]
-    ends: np.ndarray
-    """Cumulative number of trajectories up to the end of each file."""
-
-    def __call__(self, trajectory: int, times: slice, rows: slice) -> np.ndarray:
-        index = int(np.searchsorted(self.ends, trajectory, side="right"))
-        start = int(self.ends[index - 1]) if index else 0
-        return self.files[index].frames(self.names, trajectory - start, times, rows)
+    return read_each(trajectory, int(ends[-1]), one)
 
 
 def _files(path: Path) -> list[Path]:
@@ -253,7 +239,7 @@ def _components(
                     problem = "must be unique, but is both a field and a component of another."
                     raise DataError(path, name, problem)
                 units = text_attribute(data, "units")
-                components[name] = _Component(kind, field, index, *flags, grid, units)
+                components[name] = _Component(kind, field, index, *flags, grid, units, data.dtype)
     return components
 
 
@@ -304,17 +290,22 @@ def _same_steps(first: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.abs(difference).max() * len(difference) <= 1e-3 * np.ptp(first))
 
 
-def _geometry(file: _File) -> Geometry:
+def _coordinates(file: _File) -> dict[str, xr.Variable]:
+    """Returns the axes: increasing in a box, polar angle or latitude and longitude on a sphere."""
     if not file.is_cartesian and set(file.axes) == {"theta", "phi"}:
         return _sphere(file.path, file.axes)
-    names = list(file.axes)
-    axes = [check_increasing(file.path, name, axis) for name, axis in file.axes.items()]
-    units = [file.units[name] for name in names]
-    return Geometry.rectilinear(axes, periodic=file.is_periodic, names=names, units=units)
+    return {
+        name: xr.Variable(
+            name,
+            check_increasing(file.path, name, axis),
+            {"units": file.units[name], PERIODIC: is_periodic},
+        )
+        for (name, axis), is_periodic in zip(file.axes.items(), file.is_periodic, strict=True)
+    }
 
 
-def _sphere(path: Path, axes: Arrays) -> Geometry:
-    """Returns the grid of polar angle or latitude `theta` and longitude `phi`, in radians."""
+def _sphere(path: Path, axes: Arrays) -> dict[str, xr.Variable]:
+    """Returns the latitudes of polar angles or latitudes `theta`, and longitudes `phi`, in radians."""
     if list(axes) != ["theta", "phi"]:
         raise DataError(path, "spatial_dims", f"must be theta, phi on a sphere, got {list(axes)}.")
     theta = np.rad2deg(axes["theta"])
@@ -324,7 +315,10 @@ def _sphere(path: Path, axes: Arrays) -> Geometry:
         theta = 90 - theta
     elif low < -90 or high > 90:
         raise DataError(path, "theta", "must lie in [0, π] or [-π/2, π/2], in radians.")
-    return Geometry.latitude_longitude(theta.clip(-90, 90), np.rad2deg(axes["phi"]))
+    return {
+        "theta": xr.Variable("theta", theta.clip(-90, 90), {"units": "degrees_north"}),
+        "phi": xr.Variable("phi", np.rad2deg(axes["phi"]), {"units": "degrees_east"}),
+    }
 
 
 def _flag(item: h5py.Dataset, key: str) -> bool:
@@ -334,3 +328,11 @@ def _flag(item: h5py.Dataset, key: str) -> bool:
 def _names(item: h5py.Group | h5py.Dataset, key: str) -> list[str]:
     names = np.atleast_1d(np.asarray(item.attrs.get(key, [])))
     return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+
+
+READER = Reader(
+    name="well",
+    layout="The Well's HDF5 file, or a folder of them, with dimensions and t0_fields",
+    recognises=_recognises,
+    open=open_well,
+)

@@ -5,14 +5,14 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.gridded import GriddedReader
+from gpo.data.readers.gridded import READER
 
 HOURLY = {"units": "hours since 2020-01-01"}
 NORTH, EAST = {"units": "degrees_north"}, {"units": "degrees_east"}
 
 
 def read(path, *variables, **select):
-    return GriddedReader().read(path, ReadOptions(variables=variables, select=select))
+    return READER.read(path, ReadOptions(variables=variables, select=select))
 
 
 def table(*shape):

@@ -2,12 +2,10 @@ import numpy as np
 import pytest
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.airfoil import NAMES, AirfoilReader
+from gpo.data.readers.airfoil import NAMES, READER
 from gpo.data.readers.base import ReadOptions
 from gpo_bench.solvers.published_files import write_airfoil
 from tests.core.data.files import pair
-
-READER = AirfoilReader()
 
 
 def meshes(samples=3, rows=7, columns=5, dtype=np.float32):
@@ -84,7 +82,7 @@ def test_missing_values_stay_nan_and_their_sites_are_masked_in_that_sample(tmp_p
         (lambda x, y, q: (x, y, q[:, 4]), "_Q.npy` must have shape"),
         (
             lambda x, y, q: (x, x, q),
-            "_X.npy` must be a mesh with an area, but all points of sample 0",
+            "`x` and `y` must span an area",
         ),
         (lambda x, y, q: (np.where(x > 1, np.nan, x), y, q), "_X.npy` must be finite"),
         (lambda x, y, q: (x, y, q * np.nan), "mach of sample 0` holds no number"),

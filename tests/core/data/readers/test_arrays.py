@@ -4,13 +4,12 @@ import scipy.io
 
 from gpo import Domain
 from gpo.data.dataset import DataError
-from gpo.data.readers.arrays import ArraysReader
+from gpo.data.readers.arrays import READER
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from tests.core.data.files import pair, real_file
 from tests.core.data.readers.containers import SAVERS, save_matlab_5, save_npz
 
-READER = ArraysReader()
 SAMPLES, TIMES, POINTS, NX, NY, NZ = 6, 7, 30, 8, 9, 11
 RANDOM = np.random.default_rng(0)
 T, X, Y, Z = (np.linspace(0, 1, count) for count in (TIMES, NX, NY, NZ))
@@ -307,7 +306,7 @@ CELLS = np.array([[0, 1, 2]])
         ({"input": values(6, NX), "output": values(5, NX)}, "axis sample as the others"),
         ({"input": values(6, NX), "output": values(6, NY)}, "axis x as the others"),
         ({"X": values(4, 4) * np.nan, "Y": values(4, 4), "u": values(9, 4, 4)}, "`X` must be fin"),
-        ({"X": np.eye(4), "Y": np.eye(4), "u": values(9, 4, 4)}, "`X` and `y` must span an area"),
+        ({"X": np.eye(4), "Y": np.eye(4), "u": values(9, 4, 4)}, "`X` and `Y` must span an area"),
     ],
 )
 def test_broken_arrays_are_refused_by_name(tmp_path, arrays, message):
@@ -426,7 +425,7 @@ def test_recognised_names_are_coordinates_for_any_selection_of_variables(
     tmp_path, coordinates, variables
 ):
     np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, **coordinates)
-    data = ArraysReader().read(tmp_path / "a.npz", ReadOptions(variables=variables))
+    data = READER.read(tmp_path / "a.npz", ReadOptions(variables=variables))
     np.testing.assert_array_equal(data.geometry().coords, PLACES)
     np.testing.assert_array_equal(data.frames(0)[..., 0], SERIES_ON_POINTS)
 
@@ -434,7 +433,7 @@ def test_recognised_names_are_coordinates_for_any_selection_of_variables(
 def test_longitudes_and_latitudes_of_cells_lie_on_the_sphere(tmp_path):
     degrees = {"lonCell": 300 * PLACES[:, 0], "latCell": 100 * PLACES[:, 1] - 50}
     np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, **degrees)
-    geometry = ArraysReader().read(tmp_path / "a.npz", ReadOptions()).geometry()
+    geometry = READER.read(tmp_path / "a.npz", ReadOptions()).geometry()
     assert geometry.domain.is_sphere
     np.testing.assert_allclose(geometry.geographic_degrees()[:, 1], degrees["latCell"], atol=1e-9)
 
@@ -443,13 +442,13 @@ def test_unrecognised_coordinates_are_refused_with_the_flag_to_add(tmp_path):
     np.savez(tmp_path / "a.npz", u=SERIES_ON_POINTS, blob=PLACES, t=np.arange(7.0))
     for variables in ((), ("u",)):
         with pytest.raises(DataError, match=r"`blob` .*coordinates of .*20 sites.*--coords blob"):
-            ArraysReader().read(tmp_path / "a.npz", ReadOptions(variables=variables))
-    stated = ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("blob",)))
+            READER.read(tmp_path / "a.npz", ReadOptions(variables=variables))
+    stated = READER.read(tmp_path / "a.npz", ReadOptions(coords=("blob",)))
     np.testing.assert_array_equal(stated.geometry().coords, PLACES)
     line = ReadOptions(variables=("u",), select={"axes": "time,x"})
-    assert ArraysReader().read(tmp_path / "a.npz", line).geometry().grid_shape == (20,)
+    assert READER.read(tmp_path / "a.npz", line).geometry().grid_shape == (20,)
     with pytest.raises(DataError, match="`q` is not in the file, which has u, blob"):
-        ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("q",)))
+        READER.read(tmp_path / "a.npz", ReadOptions(coords=("q",)))
 
 
 def test_sites_at_element_centres_are_weighted_by_element_areas(tmp_path):
@@ -460,6 +459,6 @@ def test_sites_at_element_centres_are_weighted_by_element_areas(tmp_path):
         tmp_path / "a.npz", node_xy=nodes, elem_xy=middles[:6], elements=elements,
         u=np.zeros((9, 6)), t=np.arange(9.0),
     )  # fmt: skip
-    data = ArraysReader().read(tmp_path / "a.npz", ReadOptions(coords=("elem_xy",)))
+    data = READER.read(tmp_path / "a.npz", ReadOptions(coords=("elem_xy",)))
     areas = np.array([0.5, 0.5, 1, 0.5, 0.5, 0.5])
     np.testing.assert_allclose(data.geometry().weights, areas / areas.sum())

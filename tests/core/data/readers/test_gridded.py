@@ -9,8 +9,8 @@ import xarray as xr
 import zarr
 
 from gpo.data.dataset import DataError
-from gpo.data.readers import gridded
-from gpo.data.readers.gridded import GriddedReader
+from gpo.data.readers import content
+from gpo.data.readers.gridded import READER
 from tests.core.data.files import real_file
 from tests.core.data.readers.gridded_files import (
     flat,
@@ -341,7 +341,7 @@ def test_sixteen_frames_of_large_files_are_searched_for_masked_sites(tmp_path, m
     dataset.t2m[1, 0, 0] = 7
     path = save(tmp_path / "a.nc", dataset)
     assert not read(path).geometry().is_masked.any()
-    monkeypatch.setattr(gridded, "SMALL_FILE", 0)
+    monkeypatch.setattr(content, "SMALL_FILE", 0)
     assert read(path).geometry().is_masked.sum() == 1
 
 
@@ -429,7 +429,7 @@ def write_and_return(path):
 
 
 def test_files_are_recognised_by_content_or_suffix(tmp_path):
-    reader = GriddedReader()
+    reader = READER
     write_weatherbench(tmp_path / "folder")
     save(tmp_path / "four.nc4", grid())
     save(tmp_path / "classic", grid(), format="NETCDF3_CLASSIC")

@@ -8,11 +8,10 @@ import pytest
 from gpo.data.dataset import DataError, FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.mesh_series import MeshSeriesReader
+from gpo.data.readers.mesh_series import READER
 from gpo.numerics.domain import Domain
 from gpo_bench.solvers.published_files import write_mesh_series
 
-READER = MeshSeriesReader()
 TIMES, POINTS = 5, 9
 
 
@@ -213,7 +212,7 @@ def changed(**changes):
         (changed(density=np.zeros((TIMES, POINTS + 1, 1))), r"/density` must have shape \(T, 9"),
         (changed(density=np.zeros((TIMES + 1, POINTS, 1))), r"` must have shape \(T, 9"),
         (changed(density=np.zeros(TIMES)), "/density` must have shape"),
-        (changed(density=np.full((TIMES, POINTS), np.nan)), "/density` holds no number at all"),
+        (changed(density=np.full((TIMES, POINTS), np.nan)), "`density` holds no number at all"),
         (changed(time=np.arange(TIMES)[::-1]), "`time` must increase"),
         (changed(time=np.array([0, 2, 1, 3, 4])), "`time` must be sorted"),
         (changed(time=np.array([0, 1, 1, 3, 4])), "`time` must be distinct"),

@@ -1,58 +1,41 @@
 """A reader of another package joins by one registration."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from gpo.cli import main
-from gpo.data.dataset import DataError, FieldData, Variable
-from gpo.data.geometry import Geometry
-from gpo.data.readers.base import AbstractReader, ReadOptions, check_axis, choose_variables
+from gpo.data.dataset import DataError
+from gpo.data.readers.base import ReadOptions, check_axis
+from gpo.data.readers.build import Reader
 from gpo.data.readers.registry import READERS, open_data
 from gpo.optional import MissingPackageError
 
 FRAMES = np.random.default_rng(0).normal(size=(30, 12))
 
 
-class TideReader(AbstractReader):
+def open_tides(path: Path, options: ReadOptions) -> xr.Dataset:
     """Water levels along a channel: a line of positions, then a line per hour."""
-
-    name = "tides"
-    layout = "text with a line of positions and a line of levels per hour (.tide)"
-
-    def recognises(self, path: Path) -> bool:
-        return path.suffix == ".tide"
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        choose_variables(path, options.variables, ["level"])
-        positions, *levels = np.loadtxt(path)
-        axis = check_axis(path, "positions", positions)
-        return FieldData(
-            layout=self.name,
-            source=path,
-            variables=(Variable("level", "m"),),
-            geometries=(Geometry.rectilinear([axis], units=["km"]),),
-            time=np.arange(float(len(levels))),
-            time_units="h",
-            num_samples=1,
-            fetch=partial(_frames, np.array(levels)),
-        )
+    positions, *levels = np.loadtxt(path)
+    axis = check_axis(path, "positions", positions)
+    times = ("time", np.arange(float(len(levels))), {"units": "h"})
+    level = (("time", "x"), np.array(levels), {"units": "m"})
+    return xr.Dataset({"level": level}, {"time": times, "x": ("x", axis, {"units": "km"})})
 
 
-class ArchiveReader(TideReader):
-    name = "tide-archive"
-
-    def recognises(self, path: Path) -> bool:
-        return path.name.endswith(".tide.npz")
-
-    def read(self, path: Path, options: ReadOptions) -> FieldData:
-        raise DataError(path, "file", "was recognised by the reader of tide archives.")
+def open_archive(path: Path, options: ReadOptions) -> xr.Dataset:
+    raise DataError(path, "file", "was recognised by the reader of tide archives.")
 
 
-def _frames(levels: np.ndarray, trajectory: int, times: slice) -> np.ndarray:
-    return levels[times, :, None]
+TIDES = Reader(
+    name="tides",
+    layout="text with a line of positions and a line of levels per hour (.tide)",
+    recognises=lambda path: path.suffix == ".tide",
+    open=open_tides,
+)
+ARCHIVE = Reader("tide-archive", "tides", lambda p: p.name.endswith(".tide.npz"), open_archive)
 
 
 @pytest.fixture
@@ -76,7 +59,7 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("reader", [TideReader, f"{__name__}:TideReader"])
+@pytest.mark.parametrize("reader", [TIDES, f"{__name__}:TIDES"])
 def test_a_file_of_a_new_suffix_is_opened_once_its_reader_is_registered(file, register, reader):
     with pytest.raises(DataError, match="has an unknown layout"):
         open_data(file)
@@ -89,7 +72,7 @@ def test_a_file_of_a_new_suffix_is_opened_once_its_reader_is_registered(file, re
 
 
 def test_its_data_are_described_on_the_command_line(file, register, capsys):
-    register("tides", TideReader)
+    register("tides", TIDES)
     main(["data", "info", str(file)])
     printed = capsys.readouterr().out
     assert "layout    tides" in printed
@@ -99,7 +82,7 @@ def test_its_data_are_described_on_the_command_line(file, register, capsys):
 
 
 def test_its_files_are_joined_by_a_pattern_and_periodic_on_request(file, register):
-    register("tides", TideReader)
+    register("tides", TIDES)
     file.with_stem("river").write_bytes(file.read_bytes())
     joined = open_data(f"{file.parent}/*.tide", ReadOptions(periodic=("x",)))
     assert joined.num_samples == 2
@@ -110,7 +93,7 @@ def test_it_precedes_the_built_in_readers_of_general_layouts(tmp_path, register)
     path = tmp_path / "harbour.tide.npz"
     np.savez(path, t=np.arange(30.0), x=np.arange(12.0), u=FRAMES)
     assert open_data(path).layout == "arrays"
-    register("tide-archive", ArchiveReader)
+    register("tide-archive", ARCHIVE)
     with pytest.raises(DataError, match="recognised by the reader of tide archives"):
         open_data(path)
     assert open_data(path, reader="arrays").layout == "arrays"
@@ -118,11 +101,11 @@ def test_it_precedes_the_built_in_readers_of_general_layouts(tmp_path, register)
 
 def test_a_name_that_is_taken_is_refused():
     with pytest.raises(ValueError, match="reader 'arrays' is already registered"):
-        READERS.register("arrays", TideReader)
+        READERS.register("arrays", TIDES)
 
 
 def test_a_reader_whose_package_is_missing_names_it(file, register):
-    register("tides", "no_such_oceanography.readers:TideReader")
+    register("tides", "no_such_oceanography.readers:TIDES")
     needed = (
         r"tides \(no_such_oceanography\).*Install all of them: pip install no_such_oceanography"
     )

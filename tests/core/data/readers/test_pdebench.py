@@ -6,10 +6,9 @@ import pytest
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.pdebench import PdebenchReader
+from gpo.data.readers.pdebench import READER
 from gpo_bench.solvers.published_files import write_pdebench
 
-READER = PdebenchReader()
 NUM_SAMPLES, NUM_TIMES = 3, 4
 AXES = [(np.arange(count) + 0.5) / 8 for count in (8, 4, 2)]
 TIME = np.arange(NUM_TIMES) / 2

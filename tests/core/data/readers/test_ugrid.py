@@ -5,8 +5,8 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.query_points import QueryPoints
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.faces import NO_CORNER, edge_areas, face_areas, face_middles
 from gpo.data.readers.registry import open_data
+from gpo.data.readers.ugrid import NO_CORNER, edge_areas, face_areas, face_middles
 from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import new_forecast_file, write_forecast
 from gpo.data.writers.table import new_table

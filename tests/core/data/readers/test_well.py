@@ -6,10 +6,9 @@ import pytest
 
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.well import WellReader
+from gpo.data.readers.well import READER
 from gpo_bench.solvers.well_files import write_well
 
-READER = WellReader()
 NUM_SAMPLES, NUM_TIMES = 3, 4
 AXES = {
     "x": np.arange(6) / 8,
