@@ -32,7 +32,7 @@ from scipy.ndimage import map_coordinates
 from torch import Tensor
 from tyro.conf import Positional, arg
 
-from gpo import Trajectories, open_run
+from gpo import FieldData, open_run
 from gpo.data.solvers.navier_stokes_2d import PRESETS, NavierStokes2D, advance, fno_forcing
 from gpo.data.splits import TimeSlice
 from gpo.evaluation.flow import FlowVariables, flow_of_vorticity
@@ -177,9 +177,8 @@ def measure(run: Path, truth: dict[int, Tensor]) -> dict[str, Any]:
     """Returns errors by way and fraction of a step, on validation data."""
     opened = open_run(run)
     forecaster, data = opened.forecaster().eval(), opened.data
-    assert isinstance(data, Trajectories)
     variables = FlowVariables.named(forecaster.task.fields)
-    slices = [one for one in opened.split.validation if one.trajectory in truth]
+    slices = [one for one in opened.split.validation if one.sample in truth]
     (batch,) = make_batches(data, slices)
     rows, _ = particle_rows(forecaster, [batch], variables, np.random.default_rng(0))
     top = max(rows, key=lambda row: row["share"])
@@ -198,7 +197,7 @@ def measure(run: Path, truth: dict[int, Tensor]) -> dict[str, Any]:
 
     def at(part: float) -> np.ndarray:
         times = [(one, PARTS * (one.last + 1) - 1 + round(PARTS * part)) for one in slices]
-        frames = [truth[one.trajectory][time, ::step, ::step] for one, time in times]
+        frames = [truth[one.sample][time, ::step, ::step] for one, time in times]
         return torch.stack(frames).double().numpy()
 
     check = error(between.first, at(0.0))
@@ -208,7 +207,7 @@ def measure(run: Path, truth: dict[int, Tensor]) -> dict[str, Any]:
             "solved_anew": check, "errors": errors}  # fmt: skip
 
 
-def choose_window(forecaster: Forecaster, data: Trajectories, training: Sequence[Any]) -> int:
+def choose_window(forecaster: Forecaster, data: FieldData, training: Sequence[Any]) -> int:
     """Returns the window whose flow carries a frame to the next one best, on training examples."""
     chosen = training[:: max(1, len(training) // FLOW_SAMPLES)]
     (batch,) = make_batches(data, chosen)
@@ -236,7 +235,7 @@ def main(
     torch.set_num_threads(1)
     solver = replace(PRESETS["quick"])
     validation = [one for one in open_run(runs[0]).split.validation if isinstance(one, TimeSlice)]
-    trajectories = sorted({one.trajectory for one in validation})[:NUM_TRAJECTORIES]
+    trajectories = sorted({one.sample for one in validation})[:NUM_TRAJECTORIES]
     truth = dict(zip(trajectories, recorded(solver, trajectories), strict=True))
     rows = [measure(run, truth) for run in runs]
     parts = rows[0]["parts"]

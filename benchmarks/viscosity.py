@@ -29,6 +29,7 @@ from gpo.data.splits import evenly
 from gpo.evaluation.flow import FlowVariables
 from gpo.interpretation.attribution import particle_rows
 from gpo.interpretation.batches import make_batches
+from gpo.interpretation.controls import Controls
 from gpo.interpretation.diffusion import (
     Viscosity,
     describe_diffusion,
@@ -36,7 +37,6 @@ from gpo.interpretation.diffusion import (
     scales_at_floor,
     scales_at_start,
 )
-from gpo.interpretation.displacements import Controls
 
 RESULTS = Path(__file__).parent / "results" / "viscosity"
 CHOSEN_ON = (1e-4, 4e-4, 2e-3)

@@ -21,6 +21,10 @@ LARGEST_RATIO = 500
 MAX_LAYERS = 1000
 
 
+MAX_CHUNK_VALUES = 2**23
+"""Maximum number of values of a field read at once; a single frame may have more."""
+
+
 def max_bytes() -> int:
     """Returns the maximum number of bytes to read at once, by default half of the memory."""
     text = os.environ.get(MAX_BYTES)

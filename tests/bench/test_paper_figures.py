@@ -104,8 +104,8 @@ def test_the_fused_gaussian_has_the_moments_of_the_mixture():
 
 @pytest.mark.thorough
 def test_particles_on_the_sphere_lie_on_the_map(tmp_path):
-    times, latitude, longitude = np.arange(12), np.linspace(80, -80, 5), np.arange(0.0, 360, 45)
-    values = np.random.default_rng(0).normal(size=(12, 5, 8)).astype(np.float32)
+    times, latitude, longitude = np.arange(24), np.linspace(80, -80, 5), np.arange(0.0, 360, 45)
+    values = np.random.default_rng(0).normal(size=(24, 5, 8)).astype(np.float32)
     coords = {"time": times, "latitude": latitude, "longitude": longitude}
     dataset = xr.Dataset({"t2m": (("time", "latitude", "longitude"), values)}, coords)
     for name in ("latitude", "longitude"):

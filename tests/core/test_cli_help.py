@@ -124,7 +124,7 @@ def test_help_of_a_switch_is_what_it_does(command, monkeypatch, capsys):
     texts = texts_of(printed_help(command, monkeypatch, capsys))
     switches = {name: text for name, text in texts.items() if re.fullmatch(r"[-\w, ]+", name)}
     verbs = {text.split()[0] for name, text in switches.items() if name == name.lower()}
-    assert verbs <= {"Hide", "Log", "Take", "Tune", "Print", "Part"}, switches
+    assert verbs <= {"Hide", "Log", "Take", "Tune", "Print", "Part", "Read"}, switches
 
 
 @pytest.mark.thorough

@@ -23,7 +23,8 @@ from gpo.data.writers.layout import ForecastLayout
 from gpo.data.writers.netcdf import write_forecast
 from gpo.data.writers.table import new_table
 from gpo.data.writers.zarr import ForecastStore
-from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
+from gpo.forecast.compatibility import convert_to_training_units
+from gpo.forecast.task import TrainedOn
 from gpo.runs import Run, read_data, split_of
 from gpo.training.config import RunConfig
 from gpo.training.fit import new_forecaster

@@ -1,5 +1,7 @@
 """A run opens its file, reads its frames and loads its model a few times, not once for each use."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from xarray.backends.file_manager import CachingFileManager
@@ -7,6 +9,7 @@ from xarray.backends.netCDF4_ import NetCDF4ArrayWrapper
 
 from gpo.cli import main
 from gpo.data import frame_cache
+from gpo.data.dataset import JoinedFiles
 from gpo.data.readers.registry import open_data
 from gpo.forecast.forecaster import Forecaster
 from tests.core.data.readers.synthetic_weather import write_era5
@@ -100,3 +103,11 @@ def test_frames_of_large_data_are_not_kept(file, counts, monkeypatch, limit):
     assert counts["opens"] == 3
     assert counts["frames"] == 3 * 2 * 2
     assert not data.fetch.read.blocks
+
+
+def test_blocks_do_not_reach_into_other_files(file):
+    joined = replace(open_data(file), files=JoinedFiles("series", (0, 12, 30)))
+    cache = frame_cache.FrameCache(joined)
+    cache(0, slice(10, 20), slice(None))
+    blocks = {first: len(values) for (_, first, *_), values in cache.blocks.items()}
+    assert blocks == {0: 12, 12: 18}

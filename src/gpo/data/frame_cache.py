@@ -1,5 +1,6 @@
 """Frames of small data sets are kept in memory, so that their files are read once."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -7,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpo.data.dataset import FieldData, RowReader
-from gpo.data.frame_chunks import MAX_CHUNK_VALUES
-from gpo.limits import max_bytes
+from gpo.limits import MAX_CHUNK_VALUES, max_bytes
 
 MAX_CACHED_BYTES = 2**30
 """Maximum size of all frames of a data set that are kept in memory; a smaller `GPO_MAX_BYTES` lowers
@@ -46,7 +46,7 @@ class FrameCache:
 
     data: FieldData
     blocks: dict[tuple[int, int, int, int], np.ndarray] = field(default_factory=dict)
-    """Blocks by sample, number, first and last site."""
+    """Blocks by sample, first frame, first and last site."""
 
     def __call__(self, sample: int, times: slice, sites: slice) -> np.ndarray:
         """Returns a copy of frames as (times, points, variables).
@@ -71,19 +71,27 @@ class FrameCache:
         size = (sites.stop - sites.start) * len(self.data.variables)
         length = max(1, MAX_CHUNK_VALUES // size)
         parts = [
-            self._block(sample, block, length, sites)[[n - block * length for n in inside]]
-            for block, inside in groupby(numbers, lambda number: number // length)
+            self._block(sample, block, sites)[[number - block.start for number in inside]]
+            for block, inside in groupby(numbers, lambda number: self._range(number, length))
         ]
         if not parts:
-            return self._block(sample, 0, length, sites)[:0]
+            return self._block(sample, self._range(0, length), sites)[:0]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def _block(self, sample: int, number: int, length: int, sites: slice) -> np.ndarray:
+    def _range(self, frame: int, length: int) -> range:
+        """Returns the block of a frame; blocks do not reach into another file."""
+        files, num_frames = self.data.files, len(self.data.time)
+        starts = files.starts if files is not None and files.kind == "series" else (0,)
+        number = bisect_right(starts, frame)
+        first = frame - (frame - starts[number - 1]) % length
+        return range(first, min(first + length, *starts[number : number + 1], num_frames))
+
+    def _block(self, sample: int, frames: range, sites: slice) -> np.ndarray:
         """Returns a block of frames, reading it if it is not in memory."""
-        key = sample, number, sites.start, sites.stop
+        key = sample, frames.start, sites.start, sites.stop
         if key in self.blocks:
             return self.blocks[key]
-        values = self.data.frames(sample, slice(number * length, (number + 1) * length), sites)
+        values = self.data.frames(sample, slice(frames.start, frames.stop), sites)
         num_parts = self.data.geometry(sample).num_points // (sites.stop - sites.start)
         if not is_large(self.data, num_parts, values.dtype.itemsize):
             self.blocks[key] = values

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpo.data.dataset import FieldData
-
-MAX_CHUNK_VALUES = 2**23
-"""Maximum number of values read at once; a single frame may have more."""
+from gpo.limits import MAX_CHUNK_VALUES
 
 
 @dataclass(frozen=True)

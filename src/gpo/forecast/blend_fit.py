@@ -6,8 +6,8 @@ $\lambda w + (1-\lambda) e$, where $\lambda$ is the smallest that is worse than 
 two standard errors in cross-validation over blocks of examples: few examples have large standard
 errors. With fewer than four examples, $\lambda$ is zero.
 
-The best reference is the one with the smallest error on held-out training data, where references were
-fitted to the examples before, and on validation data.
+The best reference is the one with the smallest error on validation data; with fewer than four examples,
+on held-out training data as well, where references were fitted to the examples before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,6 +41,8 @@ MAX_BLOCKS = 8
 """Maximum number of blocks of cross-validation."""
 MAX_ERRORS = 2.0
 """Number of standard errors by which shrunk weights may be worse than the best ones."""
+RIDGE = 1e-6
+"""What is added to correlations of one, so that equal forecasts have equal weights."""
 SHRINKAGE = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Values of $\\lambda$."""
 
@@ -67,11 +69,12 @@ def fit_blend(
     if not references or model.reconstructs or inputs.reconstructs:
         return model
     forecasts = {MODEL: model, **references}
-    held_out = held_out_products(inputs, list(references))
+    found = products_by_step(forecasts, model.task, data, validation)
+    is_enough = bool(found) and len(found[0]) >= MIN_EXAMPLES
+    held_out = [] if is_enough else held_out_products(inputs, list(references))
     weights, counts = [], []
-    for step, products in enumerate(products_by_step(forecasts, model.task, data, validation)):
-        known = held_out[min(step, len(held_out) - 1)] if held_out else products[:0, :, 1:, 1:]
-        best = best_references(known, products)
+    for products in found:
+        best = best_references(held_out[0] if held_out else products[:0, :, 1:, 1:], products)
         if len(products) < MIN_EXAMPLES and weights:
             break
         weights.append([_weights(products[:, n], int(best[n])).tolist() for n in range(len(best))])
@@ -201,14 +204,15 @@ def on_simplex(
     products: Float[np.ndarray, "forecasts forecasts"],
 ) -> Float[np.ndarray, " forecasts"]:
     """Returns the weights, not negative and with sum one, that minimise a quadratic form."""
-    scale = float(np.trace(products))
-    if scale <= 0:
-        return np.full(len(products), 1 / len(products))
-    values, vectors = np.linalg.eigh(products / scale)
-    rows = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
-    # The last row, with a large factor, is the sum of weights.
-    system = np.vstack([rows, np.full(len(products), 1e3)])
-    weights, _ = nnls(system, np.append(np.zeros(len(products)), 1e3))
+    sizes = np.sqrt(np.diagonal(products))
+    if not sizes.all():
+        return (sizes == 0) / (sizes == 0).sum()
+    # With u >= 0 and w = u / sum(u), this is the minimum of u G u - 2 sum(u). Errors differ by orders
+    # of magnitude, so that it is solved for v = u * sizes, with correlations in place of G.
+    correlations = products / np.outer(sizes, sizes) + RIDGE * np.eye(len(sizes))
+    lower = np.linalg.cholesky(correlations)
+    scaled, _ = nnls(lower.T, np.linalg.solve(lower, sizes.min() / sizes))
+    weights = scaled / sizes
     return weights / weights.sum()
 
 

@@ -103,7 +103,7 @@ class Climatology(AbstractContinuation):
     def fit(cls, inputs: ReferenceInputs) -> "Climatology | None":
         """Averages all training frames; returns None where sites differ or move."""
         data = inputs.data
-        if not data.has_time or len(data.geometries) > 1:
+        if inputs.is_map or len(data.geometries) > 1:
             return None
         for known, samples, means in _recent:
             if known is data and samples == tuple(inputs.samples):

@@ -19,7 +19,7 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from gpo.data.dataset import FieldData
-from gpo.data.splits import evenly
+from gpo.data.splits import TimeSlice, evenly
 from gpo.forecast.examples import Example, TimeSliceExamples
 from gpo.forecast.registry import REFERENCES
 from gpo.forecast.rollout import AbstractForecast
@@ -40,8 +40,8 @@ class ReferenceInputs:
 
     task: Task
     data: FieldData
-    samples: Sequence[Any]
-    """The training split: time slices, or numbers of static maps."""
+    samples: Sequence[TimeSlice]
+    """The training split."""
     input_mean: Float[Tensor, "*sites inputs"]
     """Means of the inputs, for each site where static maps share them."""
     output_mean: Float[Tensor, "*sites outputs"]
@@ -52,9 +52,14 @@ class ReferenceInputs:
         return self.task.lead > 0
 
     @property
+    def is_map(self) -> bool:
+        """Whether static maps are predicted, which have no times."""
+        return not self.data.has_time
+
+    @property
     def reconstructs(self) -> bool:
         """Whether the target is the last input frame of a time series."""
-        return self.data.has_time and self.task.lead == 0
+        return not self.is_forecast and not self.is_map
 
     @property
     def num_held_out(self) -> int:
@@ -115,7 +120,7 @@ class TrainingMean(AbstractReference):
     @classmethod
     def fit(cls, inputs: ReferenceInputs) -> "TrainingMean | None":
         """Averages the outputs; returns None for time series."""
-        if inputs.data.has_time:
+        if not inputs.is_map:
             return None
         means = SiteMeans.of(inputs.data, inputs.samples)
         return cls(inputs.task, inputs.output_mean if means is None else means.outputs)

@@ -261,7 +261,7 @@ def training_statistics(
         means: Pointwise means of static maps, subtracted before the statistics.
         is_quiet: Whether to hide the progress bar.
     """
-    if not data.has_time:
+    if samples[0].lead == 0:
         inputs, outputs = _of_maps(data, samples, means)
         return inputs, outputs, np.ones(len(data.outputs))
     states, squares = _of_series(data, samples, is_quiet)

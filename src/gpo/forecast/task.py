@@ -1,18 +1,60 @@
 """The task of a trained model: its variables, and the statistics of the training data."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gpo.forecast.compatibility import TrainedOn
+from gpo.data.dataset import FieldData
 
 MAX_MEAN_RATIO = 1000
 """Ratio of mean to standard deviation up to which single precision keeps four digits."""
 MIN_STD = 1e-30
 """Smallest standard deviation, and inverse of the largest, for single precision."""
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """Metadata of the training data; empty if the file did not declare them."""
+
+    step: float | None = None
+    """Time step in `time_units`; None for static maps."""
+    time_units: str = ""
+    calendar: str = ""
+    """Calendar of the dates; empty without dates."""
+    units: tuple[str, ...] = ()
+    """Units of the inputs."""
+    output_units: tuple[str, ...] = ()
+    """Units of the outputs."""
+    levels: tuple[str, ...] = ()
+    """Such as level=500."""
+    axes: tuple[str, ...] = ()
+    """Names of the axes; empty if points differ between samples."""
+    axis_units: tuple[str, ...] = ()
+    lower: tuple[float, ...] = ()
+    """Smallest coordinate along each axis, in the coordinates of the file."""
+    upper: tuple[float, ...] = ()
+    """Largest coordinate along each axis."""
+    spacing: tuple[float, ...] = ()
+    """Mean distance of neighbours along each axis."""
+    has_indices: bool = False
+    """Whether coordinates are numbers of sites, because the file had none."""
+
+    @classmethod
+    def of(cls, data: FieldData) -> "TrainedOn":
+        """Returns the metadata of a data set."""
+        return cls(
+            step=data.time_step if len(data.time) > 1 else None,
+            time_units=data.time_units,
+            calendar="" if data.origin is None else data.origin.calendar,
+            units=tuple(variable.units for variable in data.inputs),
+            output_units=tuple(variable.units for variable in data.outputs),
+            levels=tuple(f"{name}={value}" for name, value in data.levels.items()),
+            **_region(data),
+        )
 
 
 @dataclass(frozen=True)
@@ -129,3 +171,29 @@ class Task:
             )
         newest = prediction if forcings is None else torch.cat([forcings, prediction], -1)
         return torch.cat([frames[:, 1:], newest.unsqueeze(1)], 1)
+
+
+def _region(data: FieldData) -> dict[str, Any]:
+    """Returns names, units, bounds and spacing of the axes; empty if points differ by sample."""
+    if len(data.geometries) > 1:
+        return {}
+    geometry = data.geometry()
+    if geometry.axes:
+        columns = [np.asarray(axis) for axis in geometry.axes]
+        counts = [len(axis) for axis in columns]
+        names, units = geometry.axis_names, geometry.axis_units
+    else:
+        columns = list(geometry.coords.T)
+        dim = geometry.domain.dim
+        along = max(2, round(geometry.num_points ** (1 / (dim - geometry.domain.is_sphere))))
+        counts, names, units = [along] * dim, ("x", "y", "z")[:dim], ("",) * dim
+    lower = tuple(float(np.min(column)) for column in columns)
+    upper = tuple(float(np.max(column)) for column in columns)
+    spacing = tuple(
+        (high - low) / max(count - 1, 1)
+        for low, high, count in zip(lower, upper, counts, strict=True)
+    )
+    return {
+        "axes": tuple(names), "axis_units": tuple(units),
+        "lower": lower, "upper": upper, "spacing": spacing, "has_indices": geometry.has_indices,
+    }  # fmt: skip

@@ -11,7 +11,7 @@ the intact model in every order.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -123,14 +123,6 @@ def particle_rows(
             lost = importance(forecaster, batches, intact, ablation)
             rows.append({"layer": layer, "particle": particle, **row, "share": lost})
     return rows, null
-
-
-def best_of(motion: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the row of the particle with the largest importance; None if no particle moves."""
-    best = motion.get("best")
-    if best is None:
-        return None
-    return next(row for row in motion["particles"] if best == {name: row[name] for name in best})
 
 
 def _layer_rows(

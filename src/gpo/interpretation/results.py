@@ -257,3 +257,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def best_of(motion: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the row of the particle with the largest importance; None if no particle moves."""
+    best = motion.get("best")
+    if best is None:
+        return None
+    return next(row for row in motion["particles"] if best == {name: row[name] for name in best})

@@ -130,7 +130,7 @@ class PaperConfig:
     """Treat periodic axes as such in offsets and in the descriptor."""
     features: Features = "fourier"
     """Position features: fourier, mlp or none."""
-    num_frequencies: Annotated[int, arg(metavar="N")] = 16
+    num_frequencies: Suppress[int] = 16
     """Number of random frequencies of the Fourier features."""
     fourier_std: Suppress[float] = 1.0
     """Standard deviation of frequencies, in cycles per domain."""
@@ -148,7 +148,7 @@ class PaperConfig:
     """Whether the encoder returns particles, not the features of an MLP."""
     mixing: float = 0.5
     """(Initial) coefficient lambda of the convex residual."""
-    learns_mixing: FlagCreatePairsOff[bool] = False
+    learns_mixing: Suppress[bool] = False
     """Learn lambda, one per layer."""
     renormalises: FlagCreatePairsOff[
         Annotated[

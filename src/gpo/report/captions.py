@@ -2,8 +2,7 @@
 
 from gpo.evaluation.results import VALIDATION_CAVEAT, Results, format_score
 from gpo.evaluation.spectrum import quantity_of
-from gpo.interpretation.attribution import best_of
-from gpo.interpretation.results import Interpretation
+from gpo.interpretation.results import Interpretation, best_of
 
 SCORES = (
     "RMSE is in the units of the variable, RMSE / std in standard deviations of the variable in the "

@@ -49,8 +49,8 @@ class DataConfig:
     """Points to use: where a variable is not zero, or 'lsm<0.5'."""
     mask_from: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """File with the variable of --mask at the points of the data."""
-    untrusted: bool = False
-    """Read files in a child process with limits on memory and time."""
+    untrusted: FlagCreatePairsOff[bool] = False
+    """Read files in a child process with limits."""
     validation_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
     """Start date (or time) of the validation period; needs --test-from."""
     test_from: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None
@@ -94,7 +94,12 @@ class TaskConfig:
     """Normalisation of fields: by variables or points."""
     non_negative: Annotated[tuple[str, ...], arg(metavar="VAR", help_behavior_hint="")] = ()
     """Outputs bounded below by zero, such as rain."""
-    blend: bool = True
+    blend: FlagCreatePairsOff[
+        Annotated[
+            bool,
+            arg(help="Take the model alone for forecasts.", help_behavior_hint="(default: False)"),
+        ]
+    ] = True
     """Combine the model with reference forecasts, by their errors on validation data."""
     phase: Annotated[Phase, NAME] = "operator"
     """Phase: operator, or field (reconstruction)."""
@@ -110,7 +115,7 @@ class ModelConfig:
     """Model and its architecture."""
 
     name: Annotated[str, arg(name="model", metavar="NAME")] = "gpo"
-    """Model: gpo, gpo-paper or a baseline; each has its own --help."""
+    """Model: gpo, gpo-paper or a baseline; each has a --help."""
     config: Annotated[Any, arg(name="")] = None
     """Configuration of this model (None: its defaults)."""
 

@@ -14,7 +14,6 @@ from gpo.data.splits import (
     split_time_slices,
 )
 from gpo.execution.memory import memory_problem
-from gpo.forecast.compatibility import TrainedOn
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.statistics import (
     Normalizer,
@@ -22,7 +21,7 @@ from gpo.forecast.statistics import (
     forcing_statistics,
     training_statistics,
 )
-from gpo.forecast.task import Task
+from gpo.forecast.task import Task, TrainedOn
 from gpo.model.model import AbstractModel, build_model
 from gpo.model.problem import Problem
 from gpo.model.registry import MODELS
@@ -49,7 +48,6 @@ def _check_for_maps(data: FieldData, config: RunConfig) -> None:
         "test_from": config.data.test_from is not None,
         "test_files": config.data.test_files is not None,
         "phase": config.task.phase == "field",
-        "normalise": config.task.normalise == "points",
         "rollout": config.optimizer.rollout > 1,
         "relative_to": config.optimizer.relative_to == "change",
     }
@@ -75,9 +73,15 @@ def new_forecaster(
 
 def _pointwise(data: FieldData, split: Split, config: RunConfig) -> SiteMeans | None:
     """Returns pointwise statistics where a run has them."""
+    is_pointwise = config.task.normalise == "points"
     if split.training[0].lead == 0:
+        if is_pointwise:
+            raise ValueError(
+                f"`normalise` must be variables, got points: {data.source} holds static maps, whose "
+                "means are pointwise with --predict increment."
+            )
         return SiteMeans.of(data, split.training) if config.task.predict == "increment" else None
-    if config.task.normalise == "variables":
+    if not is_pointwise:
         return None
     forcings = Normalizer(np.zeros(0), np.ones(0))
     if data.known:

@@ -11,7 +11,8 @@ from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import open_data
 from gpo.data.splits import split_time_slices
 from gpo.data.steps import MONTH, even_steps, format_step, usual_step
-from gpo.forecast.compatibility import TrainedOn, check_time
+from gpo.forecast.compatibility import check_time
+from gpo.forecast.task import TrainedOn
 from tests.core.evaluation.test_references import climatology_of, means_at
 from tests.core.test_cli import failure
 from tests.core.test_cli_other_files import make_run, write_sea

@@ -14,8 +14,14 @@ from gpo.evaluation.score import evaluate
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.references import AbstractReference
 from gpo.forecast.registry import REFERENCES
+from gpo.report.run_figures import draw_rollout
+from gpo.training.choice import reference_errors
+from gpo.training.config import RunConfig
+from gpo_explore.answers import rollout
+from gpo_explore.requests import RolloutRequest
 from tests.core.evaluation.test_score import TASK, Times
 from tests.core.training.series import decaying_waves
+from tests.explore.sessions import make_session
 
 
 def bias(prediction, target, weights):
@@ -71,6 +77,19 @@ def test_a_registered_metric_and_reference_are_in_results_and_tables(tmp_path):
     assert {"test, zero", "validation, zero"} < set(rows)
     table = list(csv.reader((tmp_path / "results.csv").read_text().splitlines()))
     assert ["one_step", "zero", "bias"] in [row[:3] for row in table]
+
+
+@pytest.mark.usefixtures("_registered")
+def test_it_is_in_the_table_of_tuning_on_the_page_and_in_the_curves_of_the_report():
+    data = decaying_waves()
+    assert "zero" in reference_errors(data, RunConfig.of(data="waves"))
+    session = make_session()
+    metadata = rollout(session, RolloutRequest(example=0, steps=2)).metadata
+    assert "zero" in metadata["references"]
+    results = evaluate(Forecaster(Times(0.9), TASK), data, split_time_slices(data))
+    labels = [line.get_label() for line in draw_rollout(results, 1).axes[0].lines]
+    assert labels == list(results.rollout)
+    assert "zero" in labels
 
 
 def test_a_name_is_registered_once():

@@ -62,6 +62,14 @@ def test_weights_on_the_simplex_minimise_the_error():
         assert found @ products @ found <= values.min() * (1 + 1e-6)
 
 
+def test_a_forecast_that_is_a_thousand_times_better_than_another_has_all_weight():
+    products = np.diag([2.5e-7, 4e-7, 5e-5, 1.0])
+    expected = 1 / np.diagonal(products) / (1 / np.diagonal(products)).sum()
+    np.testing.assert_allclose(on_simplex(products), expected, rtol=1e-4)
+    errors = np.array([5e-4, 2.4e-2, 7e-3, 1.0])
+    np.testing.assert_allclose(on_simplex(np.outer(errors, errors)), [1, 0, 0, 0], atol=1e-4)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_examples_give_all_weight_to_the_best_reference(count):
     products = np.zeros((count, 3, 3)) + np.diag([0.01, 1.0, 2.0])

@@ -9,11 +9,11 @@ import torch
 from gpo import Ablation
 from gpo.data.geometry import Geometry
 from gpo.evaluation.flow import FlowVariables
-from gpo.interpretation.attribution import attribute_change, best_of, describe_motion, shapley
+from gpo.interpretation.attribution import attribute_change, describe_motion, shapley
 from gpo.interpretation.batches import make_batches
 from gpo.interpretation.controls import Controls
 from gpo.interpretation.displacements import importance, layer_displacements, replaced_by
-from gpo.interpretation.results import Interpretation
+from gpo.interpretation.results import Interpretation, best_of
 from gpo.model.scales import MULTILINEAR
 from tests.core.interpretation.readings import TORUS, series, untrained
 

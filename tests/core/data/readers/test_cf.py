@@ -5,7 +5,8 @@ import torch
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.rotated_pole import RotatedPole
-from gpo.forecast.compatibility import TrainedOn, convert_to_training_units
+from gpo.forecast.compatibility import convert_to_training_units
+from gpo.forecast.task import TrainedOn
 from gpo.numerics.domain import longitude_latitude
 from tests.core.data.readers.gridded_files import (
     EAST,

@@ -1,15 +1,27 @@
 """Grids whose file states its projection, but neither longitudes nor latitudes."""
 
+import sys
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from gpo.cli.describe import describe
 from gpo.data.dataset import DataError
+from gpo.data.readers.map_projection import _transformed
 from gpo.data.readers.registry import open_data
 from tests.core.data.readers.synthetic_weather import CARRA_ORIGIN, lambert_to_true, write_carra
 
 RADIUS = 6371000.0
+
+
+def needs(package):
+    """Skips a test without a package, which is not imported here."""
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
 POLAR = {
     "grid_mapping_name": "polar_stereographic",
     "latitude_of_projection_origin": 90.0,
@@ -44,7 +56,7 @@ def write_polar(path, units="m", **changes):
 
 @pytest.mark.parametrize("units", ["m", "km"])
 def test_a_polar_stereographic_grid_has_the_degrees_of_the_published_formula(tmp_path, units):
-    pytest.importorskip("pyproj")
+    needs("pyproj")
     x, y = (part.ravel() for part in np.meshgrid(*write_polar(tmp_path / "a.nc", units)))
     geometry = open_data(tmp_path / "a.nc").geometry()
     longitude, latitude = geometry.geographic_degrees().T
@@ -55,8 +67,16 @@ def test_a_polar_stereographic_grid_has_the_degrees_of_the_published_formula(tmp
     assert not geometry.projection_note
 
 
+def test_pyproj_and_eccodes_do_not_meet_in_one_process(tmp_path):
+    needs("pyproj")
+    __import__("eccodes")
+    write_polar(tmp_path / "a.nc")
+    assert open_data(tmp_path / "a.nc").geometry().geographic_degrees() is not None
+    assert "pyproj" not in sys.modules
+
+
 def test_a_lambert_grid_without_degrees_has_those_of_its_grid_mapping(tmp_path):
-    pytest.importorskip("pyproj")
+    needs("pyproj")
     write_carra(tmp_path / "a.nc")
     with xr.open_dataset(tmp_path / "a.nc") as stored:
         bare = stored.drop_vars(["latitude", "longitude"]).load()
@@ -68,7 +88,7 @@ def test_a_lambert_grid_without_degrees_has_those_of_its_grid_mapping(tmp_path):
 
 
 def test_the_sun_stands_over_a_projected_grid(tmp_path):
-    pytest.importorskip("pyproj")
+    needs("pyproj")
     write_polar(tmp_path / "a.nc")
     data = open_data(tmp_path / "a.nc").with_time_features(["solar"])
     elevations = data.input_frames(0, slice(12, 13), 1)[0, :, 0]
@@ -76,7 +96,8 @@ def test_the_sun_stands_over_a_projected_grid(tmp_path):
 
 
 def test_without_pyproj_it_is_said_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyproj", None)
+    monkeypatch.setitem(sys.modules, "pyproj", None)
+    _transformed.cache_clear()
     write_polar(tmp_path / "a.nc")
     data = open_data(tmp_path / "a.nc")
     assert data.geometry().geographic_degrees() is None
@@ -94,7 +115,7 @@ def test_without_pyproj_it_is_said_what_to_install(tmp_path, monkeypatch):
     ],
 )
 def test_a_projection_that_cannot_be_used_is_told_and_the_grid_stays_a_plane(tmp_path, changes):
-    pytest.importorskip("pyproj")
+    needs("pyproj")
     write_polar(tmp_path / "a.nc", **changes)
     geometry = open_data(tmp_path / "a.nc").geometry()
     if geometry.geographic_degrees() is None:
@@ -104,7 +125,7 @@ def test_a_projection_that_cannot_be_used_is_told_and_the_grid_stays_a_plane(tmp
 
 
 def test_text_of_a_grid_mapping_that_could_name_a_file_is_not_used(tmp_path):
-    pytest.importorskip("pyproj")
+    needs("pyproj")
     write_polar(
         tmp_path / "a.nc", crs_wkt="+proj=longlat +nadgrids=/etc/hosts", reference="/etc/hosts"
     )
