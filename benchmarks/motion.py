@@ -18,8 +18,9 @@ from tyro.conf import Positional
 from gpo import open_run
 from gpo.data.splits import evenly
 from gpo.evaluation.flow import FlowVariables
-from gpo.interpretation.attribution import best_of, describe_motion
+from gpo.interpretation.attribution import describe_motion
 from gpo.interpretation.batches import make_batches
+from gpo.interpretation.results import best_of
 from gpo.interpretation.tracers import follow_tracers
 
 MAX_EXAMPLES = 32

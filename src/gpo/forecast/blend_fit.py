@@ -3,11 +3,12 @@ r"""Fits the weights of a blended forecast on validation data.
 For each step and variable the weights $w$ minimise $w^\top G w$ on the simplex, where $G$ sums the
 products of the forecasts' errors over validation examples. They are shrunk towards the best reference,
 $\lambda w + (1-\lambda) e$, where $\lambda$ is the smallest that is worse than the best one by at most
-two standard errors in cross-validation over blocks of examples: few examples have large standard
-errors. With fewer than four examples, $\lambda$ is zero.
+two standard errors on blocks of the later half, with weights fitted to the examples before each: few
+examples have large standard errors, and a forecast whose error grows with time loses its weight. With
+fewer than four examples, $\lambda$ is zero.
 
-The best reference is the one with the smallest error on validation data; with fewer than four examples,
-on held-out training data as well, where references were fitted to the examples before.
+The best reference is the one with the smallest error on the later half of validation data; with fewer
+than four examples, on held-out training data as well, where references were fitted to the examples before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,9 @@ MAX_ERRORS = 2.0
 """Number of standard errors by which shrunk weights may be worse than the best ones."""
 RIDGE = 1e-6
 """What is added to correlations of one, so that equal forecasts have equal weights."""
+MAX_GROWTH = 2.0
+"""Largest growth of an error, from the first half of the examples to the last quarter, relative to the
+median of the forecasts, with which a forecast has any weight."""
 SHRINKAGE = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Values of $\\lambda$."""
 
@@ -169,15 +173,29 @@ def best_references(
     """
     squares = [np.diagonal(held_out, axis1=2, axis2=3)]
     if len(products):
-        squares.append(np.diagonal(products, axis1=2, axis2=3)[..., 1:])
+        # The later half is closer to what is forecast, and shows errors that grow with time.
+        later = products[len(products) // 2 :]
+        later = np.diagonal(later, axis1=2, axis2=3)
+        squares.append(np.where(is_steady(products), later, np.inf)[..., 1:])
     total = np.concatenate(squares).sum(0)
     return np.where(np.isfinite(total), total, np.inf).argmin(-1)
+
+
+def is_steady(products: Float[np.ndarray, "examples *outputs forecasts forecasts"]) -> np.ndarray:
+    """Returns False for forecasts whose error grows through the examples more than that of others."""
+    sizes = np.diagonal(products, axis1=-2, axis2=-1)
+    if len(sizes) < MIN_EXAMPLES:
+        return np.ones(sizes.shape[1:], dtype=bool)
+    first, last = sizes[: len(sizes) // 2].mean(0), sizes[-(len(sizes) // 4) :].mean(0)
+    growth = np.sqrt(last / np.maximum(first, 1e-300))
+    return ~(growth > MAX_GROWTH * np.nanmedian(growth, -1, keepdims=True))
 
 
 def _weights(products: Float[np.ndarray, "examples forecasts forecasts"], best: int) -> np.ndarray:
     """Returns the weights of one output in one step."""
     shrunk = np.eye(products.shape[-1])[1 + best]
     is_finite = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+    is_finite &= is_steady(products)
     count = len(products)
     if count < MIN_EXAMPLES or not is_finite[1 + best]:
         return shrunk
@@ -185,9 +203,8 @@ def _weights(products: Float[np.ndarray, "examples forecasts forecasts"], best: 
     products, target = products[:, used][:, :, used], shrunk[used]
     edges = np.linspace(0, count, min(MAX_BLOCKS, count) + 1).round().astype(int)
     means = []
-    for start, stop in pairwise(edges.tolist()):
-        others = np.concatenate([products[:start], products[stop:]]).sum(0)
-        fitted = on_simplex(others)
+    for start, stop in list(pairwise(edges.tolist()))[(len(edges) - 1) // 2 :]:
+        fitted = on_simplex(products[:start].sum(0))
         rows = [share * fitted + (1 - share) * target for share in SHRINKAGE]
         errors = [_root(np.einsum("i,nij,j->n", row, products[start:stop], row)) for row in rows]
         means.append([error.mean() for error in errors])

@@ -10,7 +10,7 @@ import torch
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import MIN_EXAMPLES, sentence
-from gpo.forecast.blend_fit import _weights, fit_blend, on_simplex
+from gpo.forecast.blend_fit import _weights, best_references, fit_blend, on_simplex
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
 from gpo.forecast.registry import REFERENCES
@@ -68,6 +68,16 @@ def test_a_forecast_that_is_a_thousand_times_better_than_another_has_all_weight(
     np.testing.assert_allclose(on_simplex(products), expected, rtol=1e-4)
     errors = np.array([5e-4, 2.4e-2, 7e-3, 1.0])
     np.testing.assert_allclose(on_simplex(np.outer(errors, errors)), [1, 0, 0, 0], atol=1e-4)
+
+
+def test_a_forecast_whose_error_grows_with_time_has_no_weight():
+    """A linear map of KS.mat is the best at the start of the validation data, and the worst after it."""
+    growing, steady = 2 * np.linspace(0, 1, 18) ** 2, np.ones(18)
+    products = np.zeros((18, 3, 3))
+    for n, sizes in enumerate(zip(1.2 * steady, growing, steady, strict=True)):
+        products[n] = np.diag(np.square(sizes))
+    assert best_references(products[:0, None, 1:, 1:], products[:, None]).tolist() == [1]
+    assert _weights(products, 1)[1] == 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -338,6 +338,8 @@ def _maps(source: Source, content: Content, options: ReadOptions) -> FieldData:
         for number, geometry in enumerate(geometries)
     )
     fetch = replace(read, content=content.reading())
+    if scalars:
+        fetch = partial(fetch_with_scalars, fetch, values.astype(np.float64))
     return FieldData.of_maps(
         layout=source.layout,
         source=path,
@@ -345,7 +347,7 @@ def _maps(source: Source, content: Content, options: ReadOptions) -> FieldData:
         outputs=tuple(_variable(name, dataset[name]) for name in outputs),
         geometries=_shared(masked),
         num_samples=count,
-        fetch=partial(fetch_with_scalars, fetch, values.astype(np.float64)),
+        fetch=fetch,
         parameters={
             name: part
             for name, part in _parameters(path, dataset, plan).items()
