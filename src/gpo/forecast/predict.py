@@ -197,14 +197,11 @@ class Forecasts:
                 next(contributions),
             )  # fmt: skip
 
-        def frame_of(result: tuple[int, QueryForecast]) -> Tensor:
-            is_masked = (start.weights == 0)[:, None]
-            return result[1].model_at_sites.masked_fill(is_masked, 0.0)[None]
+        def advance(step: int, frames: Tensor, result: tuple[int, QueryForecast]) -> Tensor:
+            state = result[1].model_at_sites.masked_fill((start.weights == 0)[:, None], 0.0)
+            return self.forecaster.task.advance(frames, state[None], self._forcings(case, step + 2))
 
-        return rollout_results(
-            self.forecaster.task, frames[None], steps, predict, frame_of,
-            lambda step: self._forcings(case, step + 2),
-        )  # fmt: skip
+        return rollout_results(frames[None], steps, predict, advance)
 
     def _seasons(self) -> Float[Tensor, "times 2"]:
         """Returns time of day and month of the input frames and of each step."""

@@ -49,28 +49,25 @@ Result = TypeVar("Result")
 
 
 def rollout_results(
-    task: Task,
-    frames: Float[Tensor, "batch history points inputs"],
+    inputs: Tensor,
     steps: range,
     predict: Callable[[int, Tensor], Result],
-    frame_of: Callable[[Result], Tensor],
-    forcings: Callable[[int], Tensor | None],
+    advance: Callable[[int, Tensor, Result], Tensor],
 ) -> Iterator[Result]:
-    """Yields the result of each step; the predicted frame becomes an input of the next step.
+    """Yields the result of each step of a rollout.
 
     Args:
-        task: Task of the model.
-        frames: Input of the first step, oldest frame first, normalised or not.
+        inputs: Input of the first step: frames, or their normalised channels.
         steps: Numbers of the steps, from 0 unless a rollout is continued.
         predict: Returns the result of a step from its number and input.
-        frame_of: Returns the predicted frame of a result that has a next step.
-        forcings: Returns the forcings of the target after that of a step; None without any.
+        advance: Returns the input of the next step from number, input and result of a step; it
+            appends the predicted frame (`Task.advance`).
     """
     for step in steps:
-        result = predict(step, frames)
+        result = predict(step, inputs)
         yield result
         if step + 1 < steps.stop:
-            frames = task.advance(frames, frame_of(result), forcings(step))
+            inputs = advance(step, inputs, result)
 
 
 def rollout(
@@ -143,9 +140,8 @@ def _steps(
         with torch.no_grad():
             return forecast(frames, coords, weights=weights, seasons=times)
 
-    def following(step: int) -> Tensor | None:
-        return None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
+    def advance(step: int, frames: Tensor, prediction: Tensor) -> Tensor:
+        later = None if forcings is None else forcings[:, step].expand(len(frames), -1, -1)
+        return forecast.task.advance(frames, prediction, later)
 
-    return rollout_results(
-        forecast.task, frames, range(num_steps), predict, lambda prediction: prediction, following
-    )
+    return rollout_results(frames, range(num_steps), predict, advance)

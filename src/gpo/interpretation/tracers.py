@@ -322,17 +322,14 @@ def rollout_particles(
             seasons = example.seasons_of_step(step)
             return forecaster.continued(values, example.coords, seasons), trace
 
-    def frame_of(result: tuple[Tensor | None, Trace] | None) -> Tensor:
+    def advance(step: int, frames: Tensor, result: tuple[Tensor | None, Trace] | None) -> Tensor:
         assert result is not None
         base, trace = result
-        return forecaster.denormalised(forecaster.apply_increment(trace.output, base))
+        predicted = forecaster.denormalised(forecaster.apply_increment(trace.output, base))
+        forcings = None if example.forcings is None else example.forcings[:, step]
+        return forecaster.task.advance(frames, predicted, forcings)
 
-    def forcings(step: int) -> Tensor | None:
-        return None if example.forcings is None else example.forcings[:, step]
-
-    for result in rollout_results(
-        forecaster.task, example.frames, range(num_steps), predict, frame_of, forcings
-    ):
+    for result in rollout_results(example.frames, range(num_steps), predict, advance):
         if result is None:
             return
         yield result[1].gaussians

@@ -44,24 +44,21 @@ def training_losses(
         values = values + noise.to(values)
     states = [batch.fields[:, -1], *batch.targets.unbind(1)]
 
-    def predict(step: int, frames: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def predict(step: int, values: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         target = forecaster.normalised(states[step + 1])
         origin = forecaster.normalised(states[step]) if relative_to == "change" else None
         is_scored = step == num_steps - 1 or not pushforward
         with torch.set_grad_enabled(torch.is_grad_enabled() and is_scored):
-            values = stack_frames(frames)
             base = forecaster.continued(values, batch.coords, batch.seasons_of_step(step))
             return _step_losses(forecaster, values, batch, base, target, origin, weights)
 
-    def forcings(step: int) -> Tensor | None:
-        values = batch.forcings
-        return None if values is None else forecaster.normalised_forcings(values[:, step])
+    def advance(step: int, values: Tensor, result: tuple[dict[str, Tensor], Tensor]) -> Tensor:
+        frames, later = values.unflatten(-1, (forecaster.task.history, -1)), batch.forcings
+        if later is not None:
+            later = forecaster.normalised_forcings(later[:, step])
+        return stack_frames(forecaster.task.advance(frames.transpose(1, 2), result[1], later))
 
-    frames = values.unflatten(-1, (forecaster.task.history, -1)).transpose(1, 2)
-    results = rollout_results(
-        forecaster.task, frames, range(num_steps), predict, lambda result: result[1], forcings
-    )
-    steps = [losses for losses, _ in results]
+    steps = [losses for losses, _ in rollout_results(values, range(num_steps), predict, advance)]
     scored = steps[-1:] if pushforward else steps
     return {name: torch.stack([losses[name] for losses in scored]).mean() for name in scored[0]}
 
