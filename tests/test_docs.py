@@ -182,8 +182,10 @@ def test_a_model_of_ones_own_is_registered_as_the_page_shows(monkeypatch):
 
 def test_data_is_opened_as_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = python_blocks(DOCS / "data.md")
+    in_memory, block = python_blocks(DOCS / "data.md")
     names: dict = {}
+    exec(compile(in_memory, "data.md", "exec"), names)
+    assert names["data"].variables[0].name == "t2m"
     exec(compile(block, "data.md", "exec"), names)
     assert names["frames"].shape == (4, 32 * 16, 1)
     assert names["geometry"].num_points == 32 * 16

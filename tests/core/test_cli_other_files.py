@@ -445,7 +445,8 @@ def test_a_run_is_scored_on_all_of_another_file(sea, tmp_path, capsys):
     main(["evaluate", str(sea / "run"), "--data", str(path)])
     results = json.loads((sea / "run" / "on-later" / "results.json").read_text())
     assert results["num_examples"] == 11
-    assert set(results["one_step"]) == {"model", "persistence", "climatology", "linear map"}
+    references = {"persistence", "climatology", "damped persistence", "linear map"}
+    assert set(results["one_step"]) == {"model", *references}
     assert results["verdict"] in capsys.readouterr().out.replace("\n", " ")
     assert not (sea / "run" / "results.json").exists()
 

@@ -30,7 +30,7 @@ def run_without(names, code):
     ("package", "arguments", "problem"),
     [
         ("gpo_bench", ["bench", "table1"], "The command must be one of run, train,"),
-        ("gpo_bench", ["run", "ns3d"], "`name` must be one of ns2d, got 'ns3d'."),
+        ("gpo_bench", ["run", "ns3d"], "`name` must be one of ns2d, ns2d-1e-5, got 'ns3d'."),
         ("gpo_bench", ["run", "ns2d", "--model", "fno"], "`model` must be one of gpo, gpo-paper,"),
         ("gpo_explore", ["explore", "run"], "The command must be one of run, train,"),
         ("gpo_mixture", ["represent", "a.nc"], "The command must be one of run, train,"),

@@ -15,7 +15,7 @@ from tests.core.interpretation.test_tracers import departed
 from tests.core.training.series import small_run
 from tests.explore.sessions import SIZES, triangulated
 
-SIDE, FRAMES, CARRIER = 24, 6, 1
+SIDE, FRAMES, ADVECTOR = 24, 6, 1
 AXIS = np.arange(SIDE) / SIDE
 PLACES = {
     "grid": Geometry.rectilinear([AXIS, AXIS], periodic=True),
@@ -81,5 +81,5 @@ def plant(forecaster, geometry, way):
     transport = forecaster.model.layers[-1]
     lengths = 1.0 if geometry.domain.is_sphere else geometry.domain.unit_lengths(way)
     moved = torch.zeros(geometry.num_points, 1, transport.num_gaussians, transport.num_axes)
-    moved[:, 0, CARRIER] = (way / lengths).float()
+    moved[:, 0, ADVECTOR] = (way / lengths).float()
     transport.displacement = lambda state, *_: moved.expand(-1, state.shape[1], -1, -1)

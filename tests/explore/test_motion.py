@@ -10,7 +10,7 @@ from gpo_explore.app import make_app
 from gpo_explore.arrays import unpack
 from gpo_explore.motion import describe_correlation, describe_tracers
 from gpo_explore.plane import Plane
-from tests.explore.flows import CARRIER, FRAMES, PLACES, displacement, flowing, velocity
+from tests.explore.flows import ADVECTOR, FRAMES, PLACES, displacement, flowing, velocity
 from tests.explore.sessions import make_map_session, make_session
 
 
@@ -33,7 +33,7 @@ def refused(session, what, **body):
 @pytest.mark.parametrize("place", PLACES)
 def test_the_learned_motion_and_the_true_one_are_told_in_lengths_per_step(place):
     session = flowing(place)
-    found = ask(session, "flow", advector=CARRIER)
+    found = ask(session, "flow", advector=ADVECTOR)
     degrees = np.rad2deg(1) if place == "globe" else 1
     np.testing.assert_allclose(
         found.arrays["model"], degrees * displacement(place), atol=1e-4 * degrees
@@ -51,13 +51,13 @@ def test_the_control_is_the_velocity_of_other_series():
     session = flowing("grid")
     assert len({one.sample for one in session.samples}) == 2
     even = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 0)
-    found = ask(session, "flow", example=even, advector=CARRIER).metadata
+    found = ask(session, "flow", example=even, advector=ADVECTOR).metadata
     assert found["own"] == pytest.approx(1, abs=0.02)
     # All others are of the series in which everything flows the other way.
     assert found["others"] == pytest.approx([-1] * len(found["others"]), abs=0.02)
     assert "Higher than for any other example: the displacement follows" in found["words"]
     odd = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 1)
-    assert "the displacement opposes the velocity" in ask(session, "flow", example=odd, advector=CARRIER).metadata["words"]  # fmt: skip
+    assert "the displacement opposes the velocity" in ask(session, "flow", example=odd, advector=ADVECTOR).metadata["words"]  # fmt: skip
 
 
 def test_a_particle_that_stands_still_is_not_the_motion_of_the_field():
@@ -85,7 +85,7 @@ def test_tracers_go_with_the_displacement_and_with_the_true_flow(place):
     session = flowing(place)
     even = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 0)
     start = {"grid": [0.3, 0.6], "globe": [170.0, 30.0], "mesh": [0.8, 0.5]}[place]
-    found = ask(session, "tracers", example=even, advector=CARRIER, points=[start])
+    found = ask(session, "tracers", example=even, advector=ADVECTOR, points=[start])
     for path in found.arrays.values():
         assert path.shape == (1, FRAMES, 2)
         np.testing.assert_allclose(path[0, 0], start, atol=1e-4)
@@ -105,7 +105,7 @@ def test_tracers_go_with_the_displacement_and_with_the_true_flow(place):
 def test_a_tracer_goes_on_beyond_a_periodic_end_without_a_jump():
     session = flowing("grid")
     even = next(n for n, one in enumerate(session.samples) if one.sample % 2 == 0)
-    path = ask(session, "tracers", example=even, advector=CARRIER, points=[[0.95, 0.25]]).arrays["model"][0]  # fmt: skip
+    path = ask(session, "tracers", example=even, advector=ADVECTOR, points=[[0.95, 0.25]]).arrays["model"][0]  # fmt: skip
     assert path[-1, 0] > 1.05
     assert np.abs(np.diff(path, axis=0)).max() < 0.1
 
@@ -114,11 +114,11 @@ def test_the_rows_are_those_of_interpret_for_every_particle_of_every_transport()
     session = flowing("grid")
     found = ask(session, "motion").metadata
     assert [row["particle"] for row in found["rows"]] == list(range(4))
-    assert found["rows"][CARRIER]["rms_displacement"] == pytest.approx(0.05, rel=0.05)
+    assert found["rows"][ADVECTOR]["rms_displacement"] == pytest.approx(0.05, rel=0.05)
     assert found["rows"][0]["rms_displacement"] < 1e-6
     # Half of the examples flow the other way.
-    assert found["rows"][CARRIER]["velocity_correlation"] == pytest.approx(0, abs=0.3)
-    assert found["best"] == CARRIER
+    assert found["rows"][ADVECTOR]["velocity_correlation"] == pytest.approx(0, abs=0.3)
+    assert found["best"] == ADVECTOR
     assert found["known_by"] == "u, v (name)"
 
 

@@ -228,7 +228,8 @@ class _Key:
 def _neighbours(sites: _Key, places: _Key) -> tuple[Tensor, Tensor]:
     """Returns the sites next to each place and their weights; a place on a site has that alone."""
     count = min(NUM_NEIGHBOURS, len(sites.array))
-    distances, index = KDTree(sites.array).query(places.array, k=range(1, count + 1))
+    nearest = KDTree(sites.array).query(places.array, k=count)
+    distances, index = (np.reshape(part, (len(places.array), count)) for part in nearest)
     spacing = np.maximum(distances.mean(), 1e-300)
     weights = 1 / np.maximum(distances / spacing, 1e-9) ** 2
     weights = np.where(distances[:, :1] == 0, distances == 0, weights)

@@ -25,9 +25,12 @@ def with_means_at(forecaster: Forecaster, geometry: Geometry) -> Forecaster:
     is_known = trained.has_indices and geometry.has_indices and bool(geometry.axes)
     if not forecaster.task.is_per_site or not is_known or tuple(counts) == geometry.grid_shape:
         return forecaster
-    stored = (forecaster.input_mean, forecaster.output_mean)
-    means = SiteMeans(*(interpolated(part.cpu(), counts, geometry.axes) for part in stored))
-    return Forecaster(forecaster.model, forecaster.task, means).train(forecaster.training)
+    stored = {name: part for name, part in vars(forecaster.pointwise).items() if part is not None}
+    means = SiteMeans(
+        **{name: interpolated(part.cpu(), counts, geometry.axes) for name, part in stored.items()}
+    )
+    resampled = Forecaster(forecaster.model, forecaster.task, means, forecaster.references)
+    return resampled.train(forecaster.training)
 
 
 def interpolated(

@@ -81,12 +81,12 @@ class Trial:
             return False
         if other.score is None:
             return True
-        pair = (np.array([trial.errors[key] for key in common]) for trial in (self, other))
+        own, others = (np.array([trial.errors[key] for key in common]) for trial in (self, other))
         trajectories = [key[:SEPARATOR] for key in common]
         series = [
             np.flatnonzero([t == one for t in trajectories]) for one in sorted({*trajectories})
         ]
-        return compare(*pair, series).outcome == "better"
+        return compare(own, others, series).outcome == "better"
 
     @property
     def error(self) -> float:

@@ -173,6 +173,8 @@ def test_data_check_names_what_is_wrong(table, capsys):
 def test_a_run_and_its_forecasts_read_in_children(table, tmp_path):
     from gpo.training.run_folder import Run
 
+    rows = [f"{t},{x},{np.sin(x + t):.6f}" for t in range(20) for x in range(8)]
+    table.write_text("time,x,u\n" + "\n".join(rows) + "\n")
     sizes = ["--hidden-dim", "8", "--num-layers", "1", "--num-gaussians", "2", "--epochs", "1"]
     run = tmp_path / "run"
     main(["train", "--data", str(table), *sizes, "--quiet", "--untrusted", "--out", str(run)])

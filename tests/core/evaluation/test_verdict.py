@@ -103,7 +103,8 @@ def test_three_examples_are_too_few_for_an_interval():
 def test_examples_of_a_trajectory_are_a_series_and_maps_are_independent():
     time_slices = [TimeSlice(0, 0, 0, 1), TimeSlice(4, 0, 0, 1), TimeSlice(0, 1, 1, 2)]
     assert [numbers.tolist() for numbers in series_of(time_slices)] == [[0, 2], [1]]
-    assert [numbers.tolist() for numbers in series_of([7, 8])] == [[0], [1]]
+    maps = [TimeSlice(7, 0, 0, 0), TimeSlice(8, 0, 0, 0)]
+    assert [numbers.tolist() for numbers in series_of(maps)] == [[0], [1]]
 
 
 def test_the_last_good_step_is_the_last_one_not_worse_than_the_reference():

@@ -73,7 +73,7 @@ def test_static_maps_are_read_too(make, tmp_path):
     split = split_time_slices(data)
     config = RunConfig.of(data="x", **{**SIZES, "num_layers": 1}, num_waves=2)
     forecaster = new_forecaster(data, split, config).eval()
-    geometry = data.geometry(split.test[0])
+    geometry = data.geometry(split.test[0].sample)
     result, _ = finished(
         interpret(forecaster, data, split.test, num_examples=2), geometry, tmp_path
     )

@@ -101,7 +101,7 @@ def test_coordinates_take_the_type_of_the_values():
         ({"sigma_max": -1.0}, "`sigma_max`"),
         ({"num_gaussians": 0}, "`num_gaussians` must be a whole number, at least 1, got num_gaussians=0"),
         ({"variant": "waves", "gate": "open"}, "`gate` must be one of bounded, product, none, got gate='open'"),
-        ({"variant": "waves", "num_waves": 0}, "`num_waves` must be at least 1, for all axes or for each, got num_waves=0"),
+        ({"variant": "waves", "num_waves": 0}, "`num_waves` must be from 1 to 10000, for all axes or for each, got num_waves=0"),
         ({"variant": "waves", "mesh_shape": (5,)}, "`grid_shape` of a body-fitted mesh must be two or three counts, each at least 2"),
         ({"hidden_dim": 64.0}, "`hidden_dim` must be a whole number, at least 1, got hidden_dim=64.0"),
         ({"centers": "relative"}, "`centers` must be one of absolute, displacement, got centers='relative'"),

@@ -89,7 +89,8 @@ def travelling(geometry, num_steps=5, error=0.0):
     x = torch.from_numpy(geometry.coords[:, :1]).float()
     truth = torch.stack([torch.sin(6 * x - n) for n in range(num_steps)])
     weights = torch.from_numpy(geometry.weights).float()
-    return Rollout(range(3, 3 + num_steps), truth[0], truth, truth + error, weights, geometry)
+    forecasts = {"persistence": truth[:1].expand_as(truth), "model": truth + error}
+    return Rollout(range(3, 3 + num_steps), truth, forecasts, weights, geometry)
 
 
 def square(size=6):

@@ -127,7 +127,11 @@ def test_the_cycles_of_the_calendar_are_tried_and_no_others():
 
     def tried(data, **settings):
         searched = Search(data, RunConfig.of(**TINY, **settings), frozenset(), Run(Path("run")))
-        return [change for change in searched._changes(100) if "time_features" in change]
+        return [
+            change
+            for change in searched._changes(100, is_forecast=True)
+            if "time_features" in change
+        ]
 
     assert tried(decaying_waves()) == []
     assert tried(hourly) == [day]

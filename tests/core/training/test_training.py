@@ -154,7 +154,8 @@ def test_units_of_a_variable_do_not_decide_which_epoch_is_best(tmp_path, factor)
         logs.append([row["validation/rmse_over_std"] for row in read_log(Run(tmp_path / name))])
         logs.append([np.mean(errors) for errors in reference_errors(data, config).values()])
     np.testing.assert_allclose(logs[2], logs[0], rtol=1e-4)
-    np.testing.assert_allclose(logs[3], logs[1], rtol=1e-9)
+    # A linear map is exact on these waves, to rounding.
+    np.testing.assert_allclose(logs[3], logs[1], rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.thorough
