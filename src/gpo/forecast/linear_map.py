@@ -50,6 +50,9 @@ class LinearMap(AbstractReference):
         """Fits the map; returns None where sites do not correspond or examples are too few."""
         task, geometries = inputs.task, inputs.data.geometries
         counts = {geometry.num_points for geometry in geometries}
+        if inputs.input_mean.ndim > 1:
+            # Pointwise means may be those of another resolution.
+            counts.add(len(inputs.input_mean))
         if len(counts) > 1 or inputs.reconstructs:
             return None
         most = min(MAX_EXAMPLES, MAX_NUMBERS // (counts.pop() * task.history * len(task.inputs)))

@@ -16,7 +16,7 @@ import { LatestRequest } from "./requests.js";
 const DEBOUNCE = 250;
 const STEPS = 20;
 const HEIGHT = 430;
-const CURVE = { minHeight: 200, maxHeight: 330, legend: 30 };
+const CURVE = { minHeight: 200, maxHeight: 330, legend: 46 };
 
 export class RolloutPanel {
   constructor(store) {
