@@ -8,10 +8,7 @@ is $M = R_z(\lambda_p + 180°)\, R_y(90° - \varphi_p)\, R_z(-\lambda_N)$.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
-
-from gpo.numerics.domain import longitude_latitude
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,11 @@ class RotatedPole:
         # Exclude reflections.
         sign = np.diag([1.0, 1.0, np.linalg.det(left) * np.linalg.det(right)])
         matrix = left @ sign @ right
-        poles = np.stack([matrix[:, 2], matrix[2]])
-        longitude, latitude = (part.numpy() for part in longitude_latitude(torch.tensor(poles)))
+        x, y, z = np.stack([matrix[:, 2], matrix[2]], axis=1)
+        longitude, latitude = (
+            np.rad2deg(np.arctan2(y, x)),
+            np.rad2deg(np.arctan2(z, np.hypot(x, y))),
+        )
         if abs(latitude[0]) > 90 - 1e-6:
             # The poles coincide: only a rotation about the axis remains.
             angle = np.arctan2(-matrix[1, 0], np.sign(latitude[0]) * matrix[0, 0])
