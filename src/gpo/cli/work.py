@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from gpo.cli.console import PlainConsole, say
@@ -358,16 +359,19 @@ def _choice_table(choice: "Choice") -> Table:
 
 
 def _table(results: Results) -> Table:
-    table = Table(title=f"{results.num_examples} test examples")
-    for column in ("variable", ""):
-        table.add_column(column, no_wrap=True)
-    for column in (*COLUMNS.values(), "skill over it"):
-        table.add_column(column, justify="right")
+    """Returns the errors by variable and forecast, which fit a terminal of 80 columns."""
+    table = Table(title=f"{results.num_examples} test examples", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("variable", overflow="fold")
+    table.add_column("", no_wrap=True)
+    # Bias and anomaly correlation are in the report and in results.json.
+    shown_keys = ("relative_l2", "rmse", "rmse_over_std")
+    for column in (*(COLUMNS[key] for key in shown_keys), "skill over it"):
+        table.add_column(column, justify="right", min_width=9)
     for name, scores in results.variables.items():
         units = results.units.get(name, "")
         for who, numbers in scores.items():
             label = (f"{name} ({units})" if units else name) if who == next(iter(scores)) else ""
             skill = scores[results.written].get(f"skill_{who}")
-            shown = [format_score(numbers.get(key, math.nan)) for key in COLUMNS]
+            shown = [format_score(numbers.get(key, math.nan)) for key in shown_keys]
             table.add_row(label, who, *shown, "" if skill is None else format_score(skill))
     return table
