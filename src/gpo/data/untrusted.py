@@ -93,18 +93,18 @@ class _Reader:
 
     def _start(self) -> None:
         self._memory, self._seconds = max_bytes(), max_seconds()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = START.format(theirs.fileno(), self._memory, self._seconds)
+        own_end, remote_end = socket.socketpair()
+        with remote_end:
+            command = START.format(remote_end.fileno(), self._memory, self._seconds)
             process = subprocess.Popen(
                 [sys.executable, "-c", command],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[remote_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, **ENVIRONMENT},
             )
-        self._process, self._connection = process, Connection(ours.detach())
+        self._process, self._connection = process, Connection(own_end.detach())
         self._lock, self._pid = threading.Lock(), os.getpid()
         weakref.finalize(self, _end, process, self._connection, self._pid)
 

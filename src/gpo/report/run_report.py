@@ -161,8 +161,8 @@ def _header(run: ReportInputs) -> str:
         f"<dd>{format_score(error)}</dd></div>"
         for name, error in errors.items() if error is not None
     )  # fmt: skip
-    told = (results.blend, *results.reasons.values())
-    reasons = "".join(f"{paragraph(text)}\n" for text in told if text)
+    sentences = (results.blend, *results.reasons.values())
+    reasons = "".join(f"{paragraph(text)}\n" for text in sentences if text)
     model = f"{results.model['name']}, {results.model['parameters']:,} parameters"
     sites = f"{run.data.geometry().num_points:,} sites of {run.data.source.name}"
     return (

@@ -301,9 +301,9 @@ def _read_field(field: Field, dims: Order, component: int | None, key: Key) -> n
     selected = tuple(index.get(label, component or 0) for label in field.order)
     values = field.stored.read(selected)
     kept = [label for label in field.order if isinstance(index.get(label), slice)]
-    wanted = [label for label in dims if isinstance(index[label], slice)]
-    values = values.transpose([kept.index(label) for label in wanted if label in kept])
-    for axis, label in enumerate(wanted):
+    remaining = [label for label in dims if isinstance(index[label], slice)]
+    values = values.transpose([kept.index(label) for label in remaining if label in kept])
+    for axis, label in enumerate(remaining):
         if label not in kept:
             values = np.expand_dims(values, axis)[(slice(None),) * axis + (index[label],)]
     return values.astype(np.uint8) if values.dtype == bool else values
