@@ -54,6 +54,7 @@ from gpo.data.readers.lazy import FIND_PERIODIC, INPUTS, NAME, REOPENED
 from gpo.data.readers.plan import (
     Plan,
     make_plan,
+    numeric_fields,
     requested_variables,
     split_levels,
     without_levels,
@@ -278,7 +279,7 @@ def read_static(source: Source, name: str) -> tuple[Variable, np.ndarray, Geomet
 def _prepare_maps(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr.Dataset:
     """Returns a data set of static maps in which a single sample has a sample dimension too."""
     dataset = cut_at_largest_gap(with_numeric_dates(path, dataset))
-    numeric = _numeric_arrays(path, dataset)
+    numeric = numeric_fields(path, dataset, dataset.variables)
     inputs = choose_variables(path, requested_variables(dataset, options.inputs, numeric), numeric)
     names = _single_fields(path, dataset, inputs, numeric, options)
     return dataset.assign({name: dataset[name].expand_dims(SAMPLE) for name in names})
@@ -292,7 +293,7 @@ def _maps(source: Source, content: Content, options: ReadOptions) -> FieldData:
     """
     path, dataset = source.path, content.dataset
     assert dataset is not None
-    numeric = _numeric_arrays(path, dataset)
+    numeric = numeric_fields(path, dataset, dataset.variables)
     inputs = requested_variables(dataset, options.inputs, numeric)
     sample = _sample_dim(path, dataset, inputs)
     fields = [
@@ -354,14 +355,6 @@ def _maps(source: Source, content: Content, options: ReadOptions) -> FieldData:
             if name not in inputs
         },
     )
-
-
-def _numeric_arrays(path: Path, dataset: xr.Dataset) -> list[str]:
-    return [
-        str(name)
-        for name, array in dataset.variables.items()
-        if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
-    ]
 
 
 def _single_fields(

@@ -1,7 +1,7 @@
 """Which part of a data set to read: variables, time, sites, and one value of each other dimension."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class Plan:
 
 def make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> Plan:
     """Returns which variables, sites and levels to read; raises a `DataError` if it is unclear."""
-    numeric = numeric_fields(path, dataset)
+    numeric = numeric_fields(path, dataset, dataset.data_vars)
     if not numeric:
         raise DataError(path, "variables", "must include numeric fields; groups are not read.")
     requested = requested_variables(dataset, options.variables, numeric)
@@ -106,11 +106,13 @@ def make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> Plan:
     return Plan(tuple(grids), time, sites, selection, series)
 
 
-def numeric_fields(path: Path, dataset: xr.Dataset) -> list[str]:
-    """Returns the names of all numeric variables that do not describe the sites."""
+def numeric_fields(
+    path: Path, dataset: xr.Dataset, arrays: Mapping[Hashable, xr.DataArray | xr.Variable]
+) -> list[str]:
+    """Returns the names of numeric arrays of a data set that do not describe the sites."""
     return [
         str(name)
-        for name, array in dataset.data_vars.items()
+        for name, array in arrays.items()
         if array.dtype.kind in "iuf" and not is_auxiliary(path, dataset, str(name))
     ]
 
