@@ -155,7 +155,9 @@ def _header(run: ReportInputs) -> str:
     results = run.results
     outcomes = {part["outcome"] for part in results.comparisons.values()}
     kind = "bad" if "worse" in outcomes else "good" if outcomes == {"better"} else ""
-    errors = {name: scores.get("rmse_over_std") for name, scores in results.one_step.items()}
+    # The first tile, which is highlighted, is the forecast that is written.
+    names = sorted(results.one_step, key=lambda name: name != results.written)
+    errors = {name: results.one_step[name].get("rmse_over_std") for name in names}
     tiles = "".join(
         f"<div><dt>{html.escape(_label(name, results))}</dt>"
         f"<dd>{format_score(error)}</dd></div>"
@@ -175,7 +177,7 @@ def _header(run: ReportInputs) -> str:
 def _label(name: str, results: Results) -> str:
     """Returns the label of a forecast above its error."""
     alone = "model alone" if name == "model" else name
-    return "RMSE / std" if name == results.written else alone
+    return f"{name}, RMSE / std" if name == results.written else alone
 
 
 def _dates(run: ReportInputs) -> str:
