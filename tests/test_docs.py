@@ -107,6 +107,16 @@ def glossary_entries():
     return re.findall(r"^\*\*(.+?)\*\* – ", text, re.MULTILINE)
 
 
+def test_every_function_beside_the_file_of_an_equation_is_defined_there():
+    text = (DOCS / "paper.md").read_text(encoding="utf-8")
+    pairs = re.findall(r"`([\w/]+\.py)`((?:, `[\w.]+`)+)", text)
+    assert len(pairs) >= 14
+    for file, names in pairs:
+        source = (ROOT / "src" / "gpo" / file).read_text(encoding="utf-8")
+        for name in re.findall(r"[\w]+", names):
+            assert re.search(rf"(class|def) {name}\b", source), f"{file}: {name}"
+
+
 def test_the_glossary_is_alphabetical_and_says_everything_once():
     entries = [entry.lower() for entry in glossary_entries()]
     assert entries == sorted(set(entries))

@@ -1,5 +1,6 @@
 """Ablations of gpo and of the paper's model: one change at a time, on one benchmark."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -97,4 +98,21 @@ def ablation_table(grid: ExperimentGrid, model: str, column: str, protocol: Prot
     persistence = grid.reference("persistence", column)
     text = "not measured" if persistence is None else f"{persistence:.3g}"
     table.notes.append(f"{protocol}. Persistence: {text}. {grid.optimizers()}")
+    table.notes.append(separation(grid, model, column))
     return table
+
+
+def separation(grid: ExperimentGrid, model: str, column: str) -> str:
+    """Returns which rows differ from the full model by more than two standard deviations over seeds."""
+    errors = {row: grid.error(row, column) for row in ROWS[model]}
+    full = errors.pop(model)
+    if full.value is None or full.spread is None:
+        return "One seed: whether rows differ by more than seeds do is not known."
+    apart = [
+        row
+        for row, entry in errors.items()
+        if entry.value is not None
+        and abs(entry.value - full.value) > 2 * math.hypot(full.spread, entry.spread or full.spread)
+    ]
+    rows = ", ".join(apart) or "none"
+    return f"Rows that differ from {model} by more than two standard deviations over seeds: {rows}."

@@ -116,6 +116,8 @@ class BenchFigures:
     """Other data for it, such as another viscosity."""
     era5: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Run on ERA5 with --phase field."""
+    era5_unseen: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Other data for it, such as another month."""
     operator: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     """Run of gpo-paper."""
     compared: Annotated[tuple[Path, ...], arg(metavar="RUN [...]", help_behavior_hint="")] = ()
@@ -129,8 +131,9 @@ class BenchFigures:
         from gpo_bench.paper_figures import FigureInputs, MissingInputError, figures_of
 
         inputs = FigureInputs(
-            self.field, self.unseen, self.era5, self.operator, self.compared, self.results
-        )
+            self.field, self.unseen, self.era5, self.era5_unseen, self.operator, self.compared,
+            self.results,
+        )  # fmt: skip
         console = PlainConsole()
         self.out.mkdir(parents=True, exist_ok=True)
         for name, draw in figures_of(inputs).items():
@@ -141,6 +144,6 @@ class BenchFigures:
                 continue
             path = self.out / f"{name}.png"
             with atomic_file(path) as partial:
-                figure.savefig(partial, dpi=110)
+                figure.savefig(partial, dpi=110, bbox_inches="tight")
             plt.close(figure)
             console.print(f"{name}: {path}", markup=False)

@@ -97,7 +97,8 @@ def efficiency_tables(rows: Sequence[Row]) -> list[Table]:
     ratios.notes += [
         "The paper measured at 64×64 and batch 16 on an NVIDIA RTX 4090, with epochs of unknown "
         "size. Its memory and seconds are therefore comparable only as multiples, which refer to "
-        "its own gpo. That model has 1,598,257 parameters, which the sizes in the paper do not give.",
+        "its own gpo. That model has 1,598,257 parameters, which one reading of the paper among many "
+        "has; the literal one, gpo-paper, has fewer.",
     ]
     return [costs, ratios]
 

@@ -58,6 +58,11 @@ def draw_curves(
         axes.plot(x, y, color=color, linewidth=width, marker=marker, markersize=4, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title, yscale="log")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    low, high = axes.get_ylim()
+    if high < 20 * low:
+        # Powers of ten alone would label one tick, or none.
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
     if is_log:
         axes.set_xscale("log")
     axes.grid(alpha=0.3)

@@ -128,6 +128,11 @@ def memory_table(chosen: Sequence[Sequence[Row]], memory: float, max_batch: int)
         "the peak of a training step (forward, backward, AdamW) without model and batch. The batch "
         f"is doubled while twice its memory is at most {memory:g} GB, up to {max_batch}."
     )
+    measured = {(series[0]["benchmark"], series[0]["model"]) for series in chosen}
+    models = dict.fromkeys(model for _, model in sorted(measured))
+    missing = [f"{name} {model}" for name in GRIDS for model in models if (name, model) not in measured]  # fmt: skip
+    if missing:
+        table.notes.append(f"Not measured: {', '.join(missing)}.")
     return table
 
 

@@ -34,17 +34,22 @@ from gpo.report.layers import draw_footprints
 from gpo.report.particles import outlines_in
 from gpo.runs import OpenRun, open_other_coarsened, open_run
 from gpo_bench.ablation import PAPER as PAPER_ABLATION
-from gpo_bench.figures import BASELINE_COLOR, GPO_COLOR, draw_curves, draw_efficiency, draw_spectra
+from gpo_bench.ablation import ROWS
+from gpo_bench.figures import (
+    BASELINE_COLOR,
+    GPO_COLOR,
+    REFERENCES,
+    draw_curves,
+    draw_efficiency,
+    draw_spectra,
+)
 
 NUM_ELLIPSES = 400
 """Ellipses in a panel."""
 FRACTION = 0.05
 """Half axes in standard deviations, as in the pictures of the authors' public code."""
-SHAPES = {
-    "as the text has it": lambda particles, _, __: particles,
-    "fused per site": lambda particles, basis, domain: fused(particles, basis, domain),
-}
-"""Ellipses of a reconstruction: one per particle, or one per site."""
+FADED = 0.35
+"""Opacity of a field behind ellipses."""
 
 
 COMMANDS = {
@@ -75,6 +80,8 @@ class FigureInputs:
     """File of another viscosity for it."""
     era5: Path | None = None
     """Run of the field phase on ERA5."""
+    era5_unseen: Path | None = None
+    """File of another month or variable for it."""
     operator: Path | None = None
     """Run of gpo-paper."""
     compared: tuple[Path, ...] = ()
@@ -116,11 +123,15 @@ def draw_reconstruction(run: OpenRun, unseen: Path | None) -> Figure:
         example = last_example(forecaster, other, samples)
         rows[f"out of distribution: {unseen.stem}"] = (example, other.geometry())
     height = sum(panel_height(geometry) for _, geometry in rows.values()) + 0.3
-    figure, grid = plt.subplots(
-        len(rows), 5, figsize=(15.5, height), squeeze=False, layout="constrained"
-    )
+    size = (15.5, height)
+    figure, grid = plt.subplots(len(rows), 5, figsize=size, squeeze=False, layout="compressed")
     for (name, (example, geometry)), panels in zip(rows.items(), grid, strict=True):
         _draw_reconstructed(list(panels), name, forecaster, example, geometry)
+    figure.suptitle(
+        f"Ellipses: center μ, half axes {FRACTION:g} σ, colour and line width by weight; one per "
+        "Gaussian, or one per site with mean and standard deviation of its mixture",
+        fontsize=10,
+    )
     return figure
 
 
@@ -136,7 +147,7 @@ def _draw_reconstructed(
     relative = float(np.linalg.norm(error[is_known]) / np.linalg.norm(truth[is_known]))
     largest = float(in_plane(geometry, np.where(is_known, error, 0.0)).max()) or 1.0
     for panel, title, values, ends in (
-        (panels[0], name, truth, limits),
+        (panels[0], f"truth, {name}", truth, limits),
         (panels[1], f"reconstruction, relative L2 {relative:.2g}", rebuilt, limits),
         (panels[2], "absolute error", error, (0.0, largest)),
     ):
@@ -144,18 +155,32 @@ def _draw_reconstructed(
         draw_panel(panel, title, input_label(forecaster.task), geometry, shown, ends)
     domain = forecaster.operator.problem.domain
     basis = found.particles.basis(example.coords, domain)
-    for panel, (title, shape) in zip(panels[3:], SHAPES.items(), strict=True):
+    for panel, title, label, particles in (
+        (panels[3], "Gaussians", "w", found.particles),
+        (panels[4], "sites", "Σ z", fused(found.particles, basis, domain)),
+    ):
         draw_values(panel, geometry, np.where(is_known, truth, np.nan), limits)
-        draw_ellipses(panel, shape(found.particles, basis, domain), geometry)
-        panel.set_title(f"particles, {title}", fontsize=9)
+        for drawn in panel.collections:
+            drawn.set_alpha(FADED)
+        draw_ellipses(panel, particles, geometry, label)
+        count = particles.weights[0].numel()
+        panel.set_title(f"{min(count, NUM_ELLIPSES)} of {count:,} {title}", fontsize=9)
         panel.tick_params(labelsize=7)
 
 
-def draw_ellipses(axes: Axes, particles: Particles, geometry: Geometry) -> None:
-    """Draws some particles: centers, half axes proportional to scales; colour and width to weights."""
+def draw_ellipses(axes: Axes, particles: Particles, geometry: Geometry, label: str) -> None:
+    """Draws some particles: centers, half axes proportional to scales; colour and width to weights.
+
+    Args:
+        axes: The panel, with a field.
+        particles: The particles of a batch.
+        geometry: The sites of the field.
+        label: Label of the weights.
+    """
     cloud = particles.cloud(geometry.domain)
-    order = torch.randperm(len(cloud), generator=torch.Generator().manual_seed(0))
-    cloud = cloud.rows(order[:NUM_ELLIPSES])
+    order = torch.randperm(len(cloud), generator=torch.Generator().manual_seed(0))[:NUM_ELLIPSES]
+    # The heaviest are drawn last, above the others.
+    cloud = cloud.rows(order[cloud.weights[order].argsort()])
     weights = cloud.weights.numpy()
     widths = 0.3 + 2.2 * weights / max(float(weights.max()), 1e-12)
     shapes = outlines_in(axes, cloud, FRACTION, geometry)
@@ -164,7 +189,7 @@ def draw_ellipses(axes: Axes, particles: Particles, geometry: Geometry) -> None:
     limits = axes.get_xlim(), axes.get_ylim()
     axes.add_collection(ellipses, autolim=False)
     axes.set(xlim=limits[0], ylim=limits[1])
-    add_bar(axes, ellipses, f"weight (half axes {FRACTION:g} σ)")
+    add_bar(axes, ellipses, label)
 
 
 @torch.no_grad()
@@ -187,16 +212,27 @@ def draw_activations(run: OpenRun) -> Figure:
     before, after = example.fields[0, -1, :, 0].numpy(), example.target[0, :, 0].numpy()
     ends = [("input", before), ("target", after)]
     count = len(trace.states) + 1
-    size = (2.6 * count, 2 * panel_height(geometry) + 0.3)
-    figure, grid = plt.subplots(2, count, figsize=size, layout="constrained")
+    size = (2.8 * count, 2 * panel_height(geometry) + 0.6)
+    figure, grid = plt.subplots(2, count, figsize=size, layout="compressed")
     is_known = example.weights[0].numpy() > 0
     for panels, (name, layers), (title, field) in zip(grid, sums.items(), ends, strict=True):
-        drawn = [(f"{name}, layer {layer}", part) for layer, part in enumerate(layers)]
-        for axes, (text, numbers) in zip(panels, [(title, field), *drawn], strict=True):
-            shown = np.where(is_known, numbers, np.nan)
-            draw_panel(axes, text, "", geometry, shown, color_limits(in_plane(geometry, shown)))
+        texts = [f"{name} after layer {layer}" for layer in range(len(layers))]
+        texts[0], texts[-1] = f"{name} before layer 1", f"{texts[-1]}, particles"
+        states = np.where(is_known, np.stack(layers), np.nan)
+        scale = color_limits(np.stack([in_plane(geometry, state) for state in states]))
+        shown = np.where(is_known, field, np.nan)
+        limits = color_limits(in_plane(geometry, shown))
+        draw_panel(panels[0], title, input_label(forecaster.task), geometry, shown, limits)
+        for axes, text, state in zip(panels[1:], texts, states, strict=True):
+            draw_panel(axes, text, "", geometry, state, scale)
         if isinstance(particles, Particles):
             draw_footprints(panels[-1], particles, geometry, is_one_sigma=False)
+    change = np.abs(sums["Σ z"][-1] - sums["Σ z"][0])[is_known].max()
+    figure.suptitle(
+        "Activations of a site after each layer: the sum of its basis Σ z, which changes by at most "
+        f"{change:.0e}, and Σ z²; ellipses: Gaussians of largest weight at some sites, reduced",
+        fontsize=10,
+    )
     return figure
 
 
@@ -211,7 +247,7 @@ def draw_rollouts(runs: Sequence[OpenRun]) -> Figure:
                 curves[name] = [float(step + 1) for step in range(len(errors))], errors
     if not curves:
         raise MissingInputError("evaluated runs of a time series: gpo evaluate RUN")
-    return draw_curves(curves, "steps ahead", "relative L2", "Rollout")
+    return draw_curves(curves, "steps ahead", "relative L2", "Error of rollouts on test data")
 
 
 def draw_energy(runs: Sequence[OpenRun]) -> Figure:
@@ -245,17 +281,33 @@ def draw_ablation(stored: Path) -> Figure:
         entry["row"]: float(np.mean([seed["relative_l2"] for seed in entry["seeds"]]))
         for entry in entries
     }
-    names = [name for name in PAPER_ABLATION if name in errors]
+    names = [name for name in ROWS["gpo-paper"] if name in errors]
     names += [name for name in errors if name not in names]
-    figure, axes = plt.subplots(figsize=(8, 0.8 + 0.4 * len(names)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 1.6 + 0.4 * len(names)), layout="constrained")
     places = np.arange(len(names))
-    axes.barh(places - 0.2, [errors[name] for name in names], 0.4, color=GPO_COLOR, label="here")
     paper = [PAPER_ABLATION.get(name, np.nan) for name in names]
-    axes.barh(places + 0.2, paper, 0.4, color=BASELINE_COLOR, label="paper")
-    axes.set(yticks=places, yticklabels=names, xlabel="relative L2")
+    for shift, values, color, label in (
+        (-0.2, [errors[name] for name in names], GPO_COLOR, "here"),
+        (0.2, paper, BASELINE_COLOR, "paper"),
+    ):
+        bars = axes.barh(places + shift, values, 0.4, color=color, label=label)
+        texts = ["" if np.isnan(value) else f"{value:.3g}" for value in values]
+        axes.bar_label(bars, texts, fontsize=7, padding=2)
+    references = (seed["references"] for entry in entries for seed in entry["seeds"])
+    persistence = next((part.get("persistence") for part in references), None)
+    if persistence is not None:
+        color, line = REFERENCES["persistence"]
+        label = f"persistence, {persistence:.3g}"
+        axes.axvline(persistence, color=color, linestyle=line, label=label)
+    axes.set(yticks=places, yticklabels=names, xlabel="relative L2 on test data")
+    columns = dict.fromkeys(entry["column"] for entry in entries)
+    axes.set_title(
+        f"Ablation of gpo-paper on {', '.join(columns)}; the paper does not name its data"
+    )
     axes.invert_yaxis()
     axes.grid(alpha=0.3, axis="x")
-    axes.legend()
+    axes.set_axisbelow(True)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=4, frameon=False)
     return figure
 
 
@@ -264,7 +316,7 @@ def figures_of(inputs: FigureInputs) -> dict[str, Callable[[], Figure]]:
     efficiency = inputs.results / "efficiency" / "rows.json"
     ablation = inputs.results / "ablation-gpo-paper" / "experiments.json"
     reconstruct_unseen = partial(draw_reconstruction, unseen=inputs.unseen)
-    reconstruct_era5 = partial(draw_reconstruction, unseen=None)
+    reconstruct_era5 = partial(draw_reconstruction, unseen=inputs.era5_unseen)
     return {
         "reconstruction": _from_run(inputs.field, "field", reconstruct_unseen),
         "era5": _from_run(inputs.era5, "era5", reconstruct_era5),
@@ -314,4 +366,5 @@ def _results(run: OpenRun) -> Results:
 
 
 def _name(run: OpenRun) -> str:
-    return f"{run.config.model.name} ({run.folder.folder.name})"
+    model, folder = run.config.model.name, run.folder.folder.name
+    return model if folder == model else f"{model} ({folder})"

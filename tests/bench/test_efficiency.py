@@ -11,21 +11,21 @@ from tests.conftest import PlainModel
 
 @pytest.fixture(scope="module")
 def measured():
-    """On a grid that is no power of two."""
-    models = ("gpo-paper", "fno", "m2no", "gpo")
+    """On a grid whose sizes are no multiples of 16."""
+    models = ("gpo-paper", "fno", "unet", "gpo")
     return measure_efficiency(models, repeats=1, grid_shape=(12, 12), batch_size=2)
 
 
 def test_every_model_is_measured_that_can_be_built(measured):
-    gpo_paper, fno, m2no, gpo = measured[1]
+    gpo_paper, fno, unet, gpo = measured[1]
     for row in (gpo_paper, fno, gpo):
         assert row["training_seconds"] > row["inference_seconds"] > 0
         assert row["training_bytes"] >= row["inference_bytes"] >= 0
     assert (gpo_paper["parameters"], gpo_paper["weight_bytes"]) == (423_969, 4 * 423_969)
     # As many waves as a run takes on such a grid: four along both axes.
     assert gpo["parameters"] == count_parameters(Problem(1, 1, DOMAIN), OperatorConfig(num_waves=4))
-    assert m2no["training_seconds"] is None
-    assert m2no["note"].endswith("needs grid sizes that are powers of two")
+    assert unet["training_seconds"] is None
+    assert unet["note"].endswith("needs grid sizes that are multiples of 16, such as 16 x 16")
 
 
 def test_repeats_of_models_are_interleaved(monkeypatch):
@@ -51,7 +51,7 @@ def test_the_table_has_the_papers_numbers_and_why_a_model_is_missing(measured):
     text = costs.markdown()
     assert "12×12" in text
     assert "1,000 samples, or 500 steps" in text
-    assert "needs grid sizes that are powers of two" in text
+    assert "needs grid sizes that are multiples of 16, such as 16 x 16" in text
     for table in (costs, ratios):
         assert table.latex()
         assert table.html()

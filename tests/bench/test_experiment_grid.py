@@ -18,7 +18,7 @@ from gpo.training.config import RunConfig
 from gpo.training.setup import new_model
 from gpo_bench import experiment as experiment_module
 from gpo_bench import protocol
-from gpo_bench.ablation import ROWS, ablation_experiments, ablation_table
+from gpo_bench.ablation import ROWS, ablation_experiments, ablation_table, separation
 from gpo_bench.benchmarks import BENCHMARKS
 from gpo_bench.columns import COLUMNS, PAPER, NoDataError
 from gpo_bench.command import GridOptions
@@ -31,7 +31,7 @@ from gpo_bench.curves import (
     spectrum_table,
     transfer_table,
 )
-from gpo_bench.experiment import Experiment, ExperimentError
+from gpo_bench.experiment import Experiment, ExperimentError, Outcome
 from gpo_bench.experiment_grid import ExperimentGrid
 from gpo_bench.protocol import LEARNING_RATES, MODELS, OPTIMIZERS, Candidate, Protocol
 from gpo_bench.table1 import table1, table1_experiments
@@ -364,6 +364,21 @@ def test_every_ablation_is_a_run_that_can_be_built(tmp_path, calls, model):
     assert all(f"| {row} |" in text for row in ROWS[model])
     assert "Persistence: 0.3" in text
     assert ("(paper)" in text) == (model == "gpo-paper")
+
+
+def test_rows_of_an_ablation_separate_by_two_standard_deviations(tmp_path):
+    def outcomes(*errors):
+        return [Outcome(error, {}, 1, 1, 2e-3, 7, 4) for error in errors]
+
+    grid = ExperimentGrid(tmp_path, "")
+    grid.outcomes[("gpo-paper", "ns2d")] = outcomes(0.2)
+    assert separation(grid, "gpo-paper", "ns2d").startswith("One seed")
+    # Standard deviations of 0.01 each: two of their difference are 0.0283.
+    grid.outcomes[("gpo-paper", "ns2d")] = outcomes(0.19, 0.2, 0.21)
+    grid.outcomes[("1 Gaussian", "ns2d")] = outcomes(0.218, 0.228, 0.238)
+    assert separation(grid, "gpo-paper", "ns2d").endswith("over seeds: none.")
+    grid.outcomes[("64 Gaussians", "ns2d")] = outcomes(0.16, 0.17, 0.18)
+    assert separation(grid, "gpo-paper", "ns2d").endswith("over seeds: 64 Gaussians.")
 
 
 def test_protocols_say_what_they_are():

@@ -30,6 +30,9 @@ def test_batches_are_doubled_while_they_fit_and_never_measured_twice(tmp_path, c
     assert [row["batch_size"] for row in rows] == [1, 2, 4]
     assert "| carra 989×789, gpo | 7 | 1,024 | 0.5 | 4 | 4,096 | 2 |" in table.markdown()
     assert [json.loads(line) for line in store.read_text().splitlines()] == rows
+    assert (
+        "Not measured: era5-temp gpo, planetswe gpo, turbulent gpo, ns3d gpo." in table.markdown()
+    )
     assert measure_memory(["carra"], ["gpo"], store, memory=6.0)[1] == rows
     assert len(calls) == 3
     # With more memory, or for another model, only what is missing is measured.

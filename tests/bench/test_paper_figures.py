@@ -46,16 +46,18 @@ def test_a_reconstruction_has_particles_of_the_text_and_of_the_code_for_both_dat
     draw = figures_of(FigureInputs(field=runs / "field", unseen=data))["reconstruction"]
     names = titles(draw())
     assert len(names) == 10
-    assert names[0] == "in distribution"
-    assert names[3:5] == ["particles, as the text has it", "particles, fused per site"]
-    assert names[5] == f"out of distribution: {data.stem}"
+    assert names[0] == "truth, in distribution"
+    assert [" ".join(name.split()[2:]) for name in names[3:5]] == ["192 Gaussians", "64 sites"]
+    assert names[5] == f"truth, out of distribution: {data.stem}"
 
 
 @pytest.mark.thorough
 def test_activations_stand_between_input_and_target(runs):
     names = titles(figures_of(FigureInputs(operator=runs / "operator"))["activations"]())
-    assert names == ["input", "Σ z, layer 0", "Σ z, layer 1", "Σ z, layer 2",
-                     "target", "Σ z², layer 0", "Σ z², layer 1", "Σ z², layer 2"]  # fmt: skip
+    assert names == [
+        "input", "Σ z before layer 1", "Σ z after layer 1", "Σ z after layer 2, particles",
+        "target", "Σ z² before layer 1", "Σ z² after layer 1", "Σ z² after layer 2, particles",
+    ]  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -77,7 +79,8 @@ def test_rollouts_have_persistence_and_a_line_for_every_run(runs):
 def test_an_ablation_stands_beside_the_papers_rows(tmp_path):
     folder = tmp_path / "ablation-gpo-paper"
     folder.mkdir()
-    rows = [{"row": name, "seeds": [{"relative_l2": 0.2}, {"relative_l2": 0.4}]} for name in ("1 Gaussian", "mine")]  # fmt: skip
+    seeds = [{"relative_l2": 0.2, "references": {}}, {"relative_l2": 0.4, "references": {}}]
+    rows = [{"row": name, "column": "ns2d", "seeds": seeds} for name in ("1 Gaussian", "mine")]
     (folder / "experiments.json").write_text(json.dumps({"outcomes": rows}))
     (axes,) = figures_of(FigureInputs(results=tmp_path))["ablation"]().axes
     assert [text.get_text() for text in axes.get_yticklabels()] == ["1 Gaussian", "mine"]

@@ -161,7 +161,7 @@ def _read(
     try:
         series = open_data(path, replace(options, variables=(name,), extra_inputs=()))
     except DataError as error:
-        raise DataError(source, name, f"cannot be a mask: {error.problem}") from error
+        raise DataError(source, name, f"cannot be a mask: it {error.problem}") from error
     if len(series.variables) > 1:
         raise DataError(source, name, "cannot be a mask: it is not a single field.")
     sites = match_sites(source, name, series.geometry(), data.geometry())

@@ -35,6 +35,8 @@ class AbstractBaseline(nn.Module, ABC):
     """Numbers of axes of the structured grids that the model takes."""
     point_dims: ClassVar[tuple[int, ...]] = (1, 2, 3)
     """Numbers of coordinates of the unstructured points that it takes; on the sphere it is 3."""
+    limits: ClassVar[str] = ""
+    """Why it takes no other sites that the paper has it on, from its publication."""
     unused: frozenset[str] = frozenset()
     """Names of parameters that the published model has but never uses; they get no gradient."""
 
@@ -42,7 +44,8 @@ class AbstractBaseline(nn.Module, ABC):
         super().__init__()
         if not self.takes(problem):
             kinds = _alternatives(self.grid_axes, self.point_dims)
-            raise UnsupportedGeometryError(f"needs {kinds}")
+            reason = f"; {self.limits}" if self.limits else ""
+            raise UnsupportedGeometryError(f"needs {kinds}{reason}")
         self.problem = problem
 
     @classmethod

@@ -56,6 +56,7 @@ class CNO(AbstractBaseline):
     """
 
     grid_axes, point_dims = (2,), ()
+    limits = "its authors have no 3-D version"
 
     def __init__(self, problem: Problem, config: CNOConfig = CNOConfig()) -> None:
         super().__init__(problem)

@@ -5,13 +5,15 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import conv1d
+from torch.nn.functional import conv1d, max_pool1d, max_pool2d, max_pool3d
 
 from gpo.model.problem import Problem, UnsupportedGeometryError
 from gpo.numerics.domain import Domain
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+POOLS = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
 Padding = Literal["zeros", "periodic"]
 """Padding beyond the ends of periodic axes; beyond those of open axes there are zeros."""
 

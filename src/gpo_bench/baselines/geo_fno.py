@@ -35,13 +35,13 @@ class GeoFNOConfig:
     """Architecture of a `GeoFNO`.
 
     In the published tasks the coordinates are the input field. With `appends_coords=False` the
-    network has the published 1,546,403 parameters on unstructured points, and 2,368,033 on a mesh
-    with `modes=(24, 12)`.
+    network has the published 1,546,403 parameters on unstructured points, 2,368,033 on a mesh with
+    `modes=(24, 12)`, and 18,883,492 on a 3-D mesh for one field in and four out.
     """
 
     width: int = 32
     """Number of channels of the Fourier layers."""
-    modes: tuple[int, int] = (12, 12)
+    modes: tuple[int, ...] = (12, 12, 8)
     """Number of Fourier modes along each axis, at most those of the grid."""
     padding: int = 8
     """Number of zeros appended along each axis of a mesh."""
@@ -52,17 +52,20 @@ class GeoFNOConfig:
 
     def __post_init__(self) -> None:
         check_sizes(self, padding=0)
+        if len(self.modes) < 2:
+            raise ValueError(f"`modes` must be a number for each axis, got {self.modes}.")
 
 
 class GeoFNO(AbstractBaseline):
-    """Maps fields on structured 2-D meshes, body-fitted or not, and on unstructured 2-D points.
+    """Maps fields on structured meshes, body-fitted or not, and on unstructured 2-D points.
 
     Args:
         problem: Channels and geometry; with a `grid_shape` the sites are a mesh, else points.
         config: The architecture.
     """
 
-    grid_axes, point_dims = (2,), (2,)
+    grid_axes, point_dims = (2, 3), (2,)
+    limits = "its authors have no 3-D points"
     # These layers read a shape code, which is never passed here.
     unused = frozenset({"network.deformation.code.weight", "network.deformation.code.bias"})
 
@@ -71,11 +74,14 @@ class GeoFNO(AbstractBaseline):
         self.appends_coords = config.appends_coords
         in_channels = problem.in_channels + config.appends_coords * problem.domain.dim
         if problem.grid_shape:
+            num_axes = len(problem.grid_shape)
+            if len(config.modes) < num_axes:
+                raise ValueError(f"`modes` must be {num_axes} numbers, got {config.modes}.")
             self.network = FourierNetwork(
-                (in_channels + 2,),
+                (in_channels + num_axes,),
                 (config.width,) * 5,
                 (HEAD_WIDTH, problem.out_channels),
-                (config.modes,) * 4,
+                (config.modes[:num_axes],) * 4,
                 problem.grid_shape,
                 config.padding,
             )
@@ -101,7 +107,7 @@ class PointNetwork(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, config: GeoFNOConfig) -> None:
         super().__init__()
-        width, modes = config.width, config.modes
+        width, modes = config.width, config.modes[:2]
         self.latent_shape = latent_shape = (config.latent_size, config.latent_size)
         self.deformation = DeformationNetwork(code_size=CODE_SIZE)
         self.lift = nn.Linear(in_channels, width)

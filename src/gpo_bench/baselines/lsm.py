@@ -2,7 +2,7 @@ r"""The Latent Spectral Model of Wu et al. (2023): a U-Net with a spectral solve
 
 Each scale is divided into patches. Attention encodes a patch into a few latent tokens, a
 trigonometric series advances them, $z\mapsto z+\sum_j a_j\sin(\pi jz/K)+b_j\cos(\pi jz/K)$, and
-attention decodes them.
+attention decodes them. The released code has the same network on grids of one to three axes.
 """
 
 import math
@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, max_pool2d, scaled_dot_product_attention
+from torch.nn.functional import interpolate, scaled_dot_product_attention
 
 from gpo.model.problem import Problem
 from gpo_bench.baselines.base import (
@@ -27,16 +27,18 @@ from gpo_bench.baselines.base import (
     to_grid,
     with_index_coordinates,
 )
+from gpo_bench.baselines.convolutions import CONVOLUTIONS, NORMS, POOLS
 from gpo_bench.baselines.point_projection import DeformationNetwork, GridToPoints, PointsToGrid
 
 NUM_PATCHES = 16
 """Number of patches along an axis at the finest scale; after four halvings there is one."""
 HEAD_WIDTH = 128
+INTERPOLATIONS = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LSMConfig:
-    """Architecture of an `LSM`; 19,187,457 parameters on a grid, as in the paper's table."""
+    """Architecture of an `LSM`; 19,187,457 parameters on a 2-D grid, as in the paper's table."""
 
     width: int = 64
     """Number of channels at the finest scale."""
@@ -57,14 +59,15 @@ class LSMConfig:
 
 
 class LSM(AbstractBaseline):
-    """Maps fields on 2-D grids and, with the projection of Geo-FNO, on unstructured 2-D points.
+    """Maps fields on grids and, with the projection of Geo-FNO, on unstructured 2-D points.
 
     Args:
         problem: Channels and geometry; with a `grid_shape` the sites are a grid, else points.
         config: The architecture.
     """
 
-    grid_axes, point_dims = (2,), (2,)
+    point_dims = (2,)
+    limits = "its authors have no 3-D points"
 
     def __init__(self, problem: Problem, config: LSMConfig = LSMConfig()) -> None:
         super().__init__(problem)
@@ -74,7 +77,7 @@ class LSM(AbstractBaseline):
             self.deformation = DeformationNetwork()
             self.to_latent = PointsToGrid(width, modes, shape)
             self.to_points = GridToPoints(width, modes, shape)
-        self.lift = nn.Linear(problem.in_channels + 2, width)
+        self.lift = nn.Linear(problem.in_channels + len(shape), width)
         self.unet = LatentSpectralUNet(shape, config)
         self.head = Perceptron(width, HEAD_WIDTH, problem.out_channels)
 
@@ -101,47 +104,53 @@ class LatentSpectralUNet(nn.Module):
 
     def __init__(self, grid_shape: tuple[int, ...], config: LSMConfig) -> None:
         super().__init__()
-        width, self.grid_shape = config.width, grid_shape
+        width, num_axes, self.grid_shape = config.width, len(grid_shape), grid_shape
+        self.pool, self.interpolation = POOLS[num_axes], INTERPOLATIONS[num_axes]
         self.padding = tuple(-size % NUM_PATCHES for size in grid_shape)
         # Patches have the same number of sites at each scale; coarse scales have fewer patches.
         patch = tuple(-(-size // NUM_PATCHES) for size in grid_shape)
         widths = (width, 2 * width, 4 * width, 8 * width, 8 * width)
-        self.enter = DoubleConvolution(width, width, width)
-        self.downs = nn.ModuleList(DoubleConvolution(a, b, b) for a, b in pairwise(widths))
+        self.enter = DoubleConvolution(width, width, width, num_axes)
+        self.downs = nn.ModuleList(
+            DoubleConvolution(a, b, b, num_axes) for a, b in pairwise(widths)
+        )
         self.blocks = nn.ModuleList(
             SpectralBlock(channels, patch, config.num_heads, config.num_tokens, config.num_basis)
             for channels in widths
         )
         skips, outs = widths[-2::-1], (*widths[-3::-1], width)
         self.ups = nn.ModuleList(
-            DoubleConvolution(2 * skip, skip, out) for skip, out in zip(skips, outs, strict=True)
+            DoubleConvolution(2 * skip, skip, out, num_axes)
+            for skip, out in zip(skips, outs, strict=True)
         )
         self.leave = PointwiseLinear(width, width)
 
     def forward(
-        self, values: Float[Tensor, "batch width rows columns"]
-    ) -> Float[Tensor, "batch width rows columns"]:
+        self, values: Float[Tensor, "batch width *grid"]
+    ) -> Float[Tensor, "batch width *grid"]:
         """Returns the field on the same grid."""
         scales = [self.enter(pad_ends(values, self.padding))]
         for down in self.downs:
-            scales.append(down(max_pool2d(scales[-1], 2)))
+            scales.append(down(self.pool(scales[-1], 2)))
         *skips, hidden = (block(scale) for block, scale in zip(self.blocks, scales, strict=True))
         for up, skip in zip(self.ups, reversed(skips), strict=True):
-            finer = interpolate(hidden, skip.shape[2:], mode="bilinear", align_corners=True)
+            size, mode = skip.shape[2:], self.interpolation
+            finer = interpolate(hidden, size, mode=mode, align_corners=True)
             hidden = up(torch.cat([skip, finer], dim=1))
         return crop_ends(self.leave(hidden), self.grid_shape)
 
 
 class DoubleConvolution(nn.Sequential):
-    """Two 3 x 3 convolutions, each followed by batch normalisation and ReLU."""
+    """Two convolutions over 3 sites along each axis, each with batch normalisation and ReLU."""
 
-    def __init__(self, in_channels: int, hidden: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, hidden: int, out_channels: int, num_axes: int) -> None:
+        convolution, norm = CONVOLUTIONS[num_axes], NORMS[num_axes]
         super().__init__(
-            nn.Conv2d(in_channels, hidden, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(hidden),
+            convolution(in_channels, hidden, kernel_size=3, padding=1, bias=False),
+            norm(hidden),
             nn.ReLU(),
-            nn.Conv2d(hidden, out_channels, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
+            convolution(hidden, out_channels, kernel_size=3, padding=1, bias=False),
+            norm(out_channels),
             nn.ReLU(),
         )
 
@@ -155,7 +164,7 @@ class SpectralBlock(nn.Module):
 
     Args:
         channels: Number of channels of the field and of a token, all heads together.
-        patch: Number of sites of a patch along both axes.
+        patch: Number of sites of a patch along each axis.
         num_heads: Number of attention heads.
         num_tokens: Number of tokens per patch.
         num_basis: Number of frequencies $K$ of the solver.
@@ -182,8 +191,8 @@ class SpectralBlock(nn.Module):
         self.register_buffer("orders", orders, persistent=False)
 
     def forward(
-        self, values: Float[Tensor, "batch channels rows columns"]
-    ) -> Float[Tensor, "batch channels rows columns"]:
+        self, values: Float[Tensor, "batch channels *grid"]
+    ) -> Float[Tensor, "batch channels *grid"]:
         """Returns the updated field."""
         patches = split_patches(values, self.patch)
         projected = self.project(patches).unflatten(-1, (3, self.num_heads, -1))
@@ -204,19 +213,24 @@ class SpectralBlock(nn.Module):
 
 
 def split_patches(
-    values: Float[Tensor, "batch channels rows columns"], patch: tuple[int, ...]
+    values: Float[Tensor, "batch channels *grid"], patch: tuple[int, ...]
 ) -> Float[Tensor, "patches sites channels"]:
     """Returns all patches of all samples as sets of sites with channels last."""
-    tiles = values.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0]))
-    return tiles.permute(0, 2, 4, 3, 5, 1).flatten(3, 4).flatten(0, 2)
+    last = values.ndim - 1
+    for axis, sites in zip(range(last, 1, -1), reversed(patch), strict=True):
+        values = values.unflatten(axis, (-1, sites))
+    tiles = values.permute(0, *range(2, 2 * last, 2), *range(3, 2 * last, 2), 1)
+    return tiles.flatten(last, -2).flatten(0, last - 1)
 
 
 def join_patches(
     patches: Float[Tensor, "patches sites channels"],
     patch: tuple[int, ...],
     grid_shape: tuple[int, ...],
-) -> Float[Tensor, "batch channels rows columns"]:
+) -> Float[Tensor, "batch channels *grid"]:
     """Returns the field from its patches; the inverse of `split_patches`."""
     counts = [size // sites for size, sites in zip(grid_shape, patch, strict=True)]
     tiles = patches.unflatten(1, patch).unflatten(0, (-1, *counts))
-    return tiles.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
+    axes = range(1, len(patch) + 1)
+    tiles = tiles.permute(0, -1, *(part for axis in axes for part in (axis, axis + len(patch))))
+    return tiles.reshape(*tiles.shape[:2], *grid_shape)

@@ -18,7 +18,7 @@ from numpy.polynomial import legendre
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from gpo.model.problem import Problem, UnsupportedGeometryError
+from gpo.model.problem import Problem
 from gpo_bench.baselines.base import (
     AbstractBaseline,
     Perceptron,
@@ -27,6 +27,7 @@ from gpo_bench.baselines.base import (
     to_grid,
     with_index_coordinates,
 )
+from gpo_bench.baselines.convolutions import check_divisible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class M2NOConfig:
     multiplicity: int = 2
     """Number of multiwavelet fields c; there are c k^2 channels."""
     sweeps: tuple[int, ...] = (1, 1, 2, 2, 2, 3)
-    """Number of smoothing steps on each coarser level, as many levels as the grid can be halved."""
+    """Number of smoothing steps on each coarser level, as many levels as both sides can be halved."""
     spatial_2x2: bool = False
     """Restricts 2 x 2 blocks of cells; the released code restricts four cells of a row."""
 
@@ -49,7 +50,10 @@ class M2NOConfig:
 
 
 class M2NO(AbstractBaseline):
-    """V-cycles with a GELU between them, on a square grid whose side is a power of two.
+    """V-cycles with a GELU between them, on a grid whose sides can be halved.
+
+    The released code has square grids whose sides are powers of two, but shapes its norms by both
+    sides. A grid with an odd side cannot be halved; its authors have ERA5 on 512 x 512 sites.
 
     Args:
         problem: Channels and geometry; the grid determines the shapes of the layer norms.
@@ -57,16 +61,19 @@ class M2NO(AbstractBaseline):
     """
 
     grid_axes, point_dims = (2,), ()
+    limits = "its authors have no 3-D version"
 
     def __init__(self, problem: Problem, config: M2NOConfig = M2NOConfig()) -> None:
         super().__init__(problem)
-        size = _side(problem.grid_shape)
-        sweeps = config.sweeps[: size.bit_length() - 1]
+        check_divisible(problem.grid_shape, 2)
+        # The lowest set bit says how often a number can be halved.
+        halvings = min((size & -size).bit_length() - 1 for size in problem.grid_shape)
+        sweeps = config.sweeps[:halvings]
         channels = config.multiplicity * config.order**2
         transfer = Transfer(config.order, config.multiplicity, config.spatial_2x2)
         self.lift = nn.Linear(problem.in_channels + 2, channels)
         self.cycles = nn.ModuleList(
-            VCycle(channels, size, sweeps, transfer) for _ in range(config.num_cycles)
+            VCycle(channels, problem.grid_shape, sweeps, transfer) for _ in range(config.num_cycles)
         )
         self.project = Perceptron(channels, channels, problem.out_channels)
 
@@ -97,34 +104,34 @@ class Transfer(nn.Module):
         self.register_buffer("matrix", matrix, persistent=False)
 
     def restrict(
-        self, field: Float[Tensor, "batch channels size size"]
-    ) -> Float[Tensor, "batch channels half half"]:
+        self, field: Float[Tensor, "batch channels rows columns"]
+    ) -> Float[Tensor, "batch channels half_rows half_columns"]:
         """Returns the low-pass part of each group of four cells."""
-        batch, _, size, _ = field.shape
-        cells, half = field.movedim(1, -1), size // 2
+        batch, _, *size = field.shape
+        cells, (rows, columns) = field.movedim(1, -1), (count // 2 for count in size)
         if self.spatial_2x2:
-            cells = cells.reshape(batch, half, 2, half, 2, self.multiplicity, -1)
+            cells = cells.reshape(batch, rows, 2, columns, 2, self.multiplicity, -1)
             cells = cells.permute(0, 1, 3, 5, 2, 4, 6)
-        four = cells.reshape(batch, half, half, self.multiplicity, -1)
+        four = cells.reshape(batch, rows, columns, self.multiplicity, -1)
         return (four @ self.matrix.to(field.dtype).T).flatten(-2).movedim(-1, 1)
 
     def prolong(
-        self, field: Float[Tensor, "batch channels half half"]
-    ) -> Float[Tensor, "batch channels size size"]:
+        self, field: Float[Tensor, "batch channels half_rows half_columns"]
+    ) -> Float[Tensor, "batch channels rows columns"]:
         """Returns the field on the finer grid by the transpose of `restrict`."""
-        batch, channels, half, _ = field.shape
+        batch, channels, rows, columns = field.shape
         coarse = field.movedim(1, -1).unflatten(-1, (self.multiplicity, -1))
         four = coarse @ self.matrix.to(field.dtype)
         if self.spatial_2x2:
             four = four.unflatten(-1, (2, 2, -1)).permute(0, 1, 4, 2, 5, 3, 6)
-        return four.reshape(batch, 2 * half, 2 * half, channels).movedim(-1, 1)
+        return four.reshape(batch, 2 * rows, 2 * columns, channels).movedim(-1, 1)
 
 
 class VCycle(nn.Module):
     r"""A V-cycle for $Au=f$: smoothing, restriction, prolongation with layer norms, correction."""
 
     def __init__(
-        self, channels: int, size: int, sweeps: tuple[int, ...], transfer: Transfer
+        self, channels: int, shape: tuple[int, ...], sweeps: tuple[int, ...], transfer: Transfer
     ) -> None:
         super().__init__()
         self.transfer = transfer
@@ -134,13 +141,14 @@ class VCycle(nn.Module):
             nn.ModuleList(periodic_conv(channels) for _ in range(count)) for count in sweeps
         )
         self.norms = nn.ModuleList(
-            nn.LayerNorm([channels, size >> level, size >> level]) for level in range(len(sweeps))
+            nn.LayerNorm([channels, *(size >> level for size in shape)])
+            for level in range(len(sweeps))
         )
         self.after = periodic_conv(channels)
 
     def forward(
-        self, forcing: Float[Tensor, "batch channels size size"]
-    ) -> Float[Tensor, "batch channels size size"]:
+        self, forcing: Float[Tensor, "batch channels rows columns"]
+    ) -> Float[Tensor, "batch channels rows columns"]:
         """Returns the approximate solution for a right-hand side $f$."""
         states = [self.before(forcing)]
         for smoothers in self.smoothers:
@@ -161,15 +169,6 @@ class VCycle(nn.Module):
 def periodic_conv(channels: int) -> nn.Conv2d:
     """Returns a 3x3 convolution with periodic padding."""
     return nn.Conv2d(channels, channels, 3, padding=1, padding_mode="circular")
-
-
-def _side(grid_shape: tuple[int, ...]) -> int:
-    """Returns the side of the grid; raises an error unless it is square and a power of two."""
-    if grid_shape[0] != grid_shape[1]:
-        raise UnsupportedGeometryError("needs a square grid")
-    if grid_shape[0] < 2 or grid_shape[0].bit_count() != 1:
-        raise UnsupportedGeometryError("needs grid sizes that are powers of two")
-    return grid_shape[0]
 
 
 def low_pass_filters(order: int) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,6 @@ from typing import ClassVar
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import max_pool1d, max_pool2d, max_pool3d
 
 from gpo.limits import check_width
 from gpo.model.problem import Problem
@@ -27,6 +26,8 @@ from gpo_bench.baselines.base import (
     to_grid,
 )
 from gpo_bench.baselines.convolutions import (
+    NORMS,
+    POOLS,
     ChannelLinear,
     Padding,
     SameConvolution,
@@ -34,9 +35,6 @@ from gpo_bench.baselines.convolutions import (
     doubling,
     wrapped_axes,
 )
-
-NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
-POOLS = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
 
 
 @dataclass(frozen=True, kw_only=True)

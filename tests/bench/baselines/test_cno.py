@@ -120,5 +120,7 @@ def test_masked_sites_are_zeros():
 
 @pytest.mark.parametrize("grid_shape", [(), (16,), (8, 8, 8)])
 def test_only_two_axes_will_do(grid_shape):
-    with pytest.raises(UnsupportedGeometryError, match=r"^needs a 2-D grid$"):
+    with pytest.raises(
+        UnsupportedGeometryError, match=r"^needs a 2-D grid; its authors have no 3-D version$"
+    ):
         CNO(Problem(1, 1, SQUARE, grid_shape))

@@ -25,11 +25,20 @@ def test_the_counts_are_the_published_ones(num_cycles, count):
     assert sum(part.numel() for part in model.parameters()) == count
 
 
-@pytest.mark.parametrize(("size", "sweeps"), [(8, (1, 1, 2)), (128, (1, 1, 2, 2, 2, 3))])
-def test_the_grid_decides_how_many_levels_there_are(size, sweeps):
+@pytest.mark.parametrize(
+    ("rows", "columns", "sweeps"),
+    [
+        (8, 8, (1, 1, 2)),
+        (128, 128, (1, 1, 2, 2, 2, 3)),
+        (256, 512, (1, 1, 2, 2, 2, 3)),
+        (384, 128, (1, 1, 2, 2, 2, 3)),
+        (24, 10, (1,)),
+    ],
+)
+def test_the_grid_decides_how_many_levels_there_are(rows, columns, sweeps):
     with torch.device("meta"):
-        model = M2NO(Problem(4, 3, SQUARE, (size, size)))
-    norms = 2 * 128 * sum((size >> level) ** 2 for level in range(len(sweeps)))
+        model = M2NO(Problem(4, 3, SQUARE, (rows, columns)))
+    norms = 2 * 128 * sum((rows >> level) * (columns >> level) for level in range(len(sweeps)))
     cycle = (9 * 128**2 + 128) * (3 + sum(sweeps)) + norms
     ends = (6 * 128 + 128) + (128 * 128 + 128) + (128 * 3 + 3)
     assert sum(part.numel() for part in model.parameters()) == ends + 2 * cycle
@@ -52,8 +61,8 @@ def test_the_rows_of_the_transfer_matrix_are_orthonormal(order):
 @pytest.mark.parametrize("spatial_2x2", [False, True])
 def test_restriction_undoes_prolongation_and_is_its_transpose(spatial_2x2):
     transfer = Transfer(3, 2, spatial_2x2)
-    coarse = torch.randn(2, 18, 4, 4, dtype=torch.float64)
-    fine = torch.randn(2, 18, 8, 8, dtype=torch.float64)
+    coarse = torch.randn(2, 18, 4, 6, dtype=torch.float64)
+    fine = torch.randn(2, 18, 8, 12, dtype=torch.float64)
     torch.testing.assert_close(transfer.restrict(transfer.prolong(coarse)), coarse)
     torch.testing.assert_close(
         (transfer.restrict(fine) * coarse).sum(), (fine * transfer.prolong(coarse)).sum()
@@ -90,13 +99,14 @@ def test_the_released_restriction_collects_four_consecutive_cells():
         assert coarse.nonzero()[:, 1].tolist() == [cell // 4]
 
 
-def test_a_v_cycle_is_the_straight_line_of_its_specification():
+@pytest.mark.parametrize("shape", [(4, 4), (4, 12)])
+def test_a_v_cycle_is_the_straight_line_of_its_specification(shape):
     transfer = Transfer(2, 1, spatial_2x2=False)
-    cycle = VCycle(4, 4, (1, 3), transfer).double()
+    cycle = VCycle(4, shape, (1, 3), transfer).double()
     for norm in cycle.norms:
         torch.nn.init.normal_(norm.weight)
         torch.nn.init.normal_(norm.bias)
-    forcing = torch.randn(2, 4, 4, 4, dtype=torch.float64)
+    forcing = torch.randn(2, 4, *shape, dtype=torch.float64)
 
     def convolve(layer, field):
         total = layer.bias.view(1, -1, 1, 1)
@@ -152,12 +162,11 @@ def test_masked_sites_are_zeros():
 @pytest.mark.parametrize(
     ("grid_shape", "reason"),
     [
-        ((), "needs a 2-D grid"),
-        ((8,), "needs a 2-D grid"),
-        ((8, 8, 8), "needs a 2-D grid"),
-        ((8, 16), "needs a square grid"),
-        ((12, 12), "needs grid sizes that are powers of two"),
-        ((1, 1), "needs grid sizes that are powers of two"),
+        ((), "needs a 2-D grid; its authors have no 3-D version"),
+        ((8,), "needs a 2-D grid; its authors have no 3-D version"),
+        ((8, 8, 8), "needs a 2-D grid; its authors have no 3-D version"),
+        ((721, 1440), "needs grid sizes that are multiples of 2, such as 720 x 1440"),
+        ((1, 1), "needs grid sizes that are multiples of 2, such as 2 x 2"),
     ],
 )
 def test_other_sites_are_refused_with_the_reason(grid_shape, reason):

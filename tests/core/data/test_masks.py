@@ -100,7 +100,7 @@ def test_paths_of_masks_are_kept_absolute(files):
         ("lsm<land", "--mask must be a variable, or one compared with a number"),
         ("<0.5", "--mask must be a variable, or one compared with a number"),
         ("lsm>2", "`lsm` leaves no site: lsm>2 holds nowhere"),
-        ("orog", "`orog` cannot be a mask: is not in the file"),
+        ("orog", "`orog` cannot be a mask: it is not in the file"),
     ],
 )
 def test_masks_that_cannot_be_are_refused(files, mask, message):

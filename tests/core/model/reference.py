@@ -5,11 +5,15 @@ built model and shares no computation with it.
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from gpo.model.attention import GaussianAttention
+from gpo.model.config import PaperConfig
+from gpo.model.encoder import AbstractEncoder, MLPEncoder, ParticleEncoder
+from gpo.model.operator import GaussianParticleOperator
 from gpo.model.particles import Particles
 from gpo.model.tokens import TokenNetwork
 from gpo.numerics.domain import Domain
@@ -32,6 +36,114 @@ def reference_basis(particles: Particles, coords: Tensor, domain: Domain) -> Ten
             row.append(particles.weights[0, j, i] * torch.exp(exponent))
         rows.append(torch.stack(row))
     return torch.stack(rows)
+
+
+def reference_operator(
+    model: GaussianParticleOperator, config: PaperConfig, values: Tensor, coords: Tensor
+) -> Tensor:
+    """Applies encoder, layers and decoder to one sample, whose sites have equal weights."""
+    encoder, domain = model.lift.encoder, model.problem.domain
+    if not config.nearest_images:
+        domain = replace(domain, periodic=(False,) * domain.dim)
+    position = [reference_position(encoder, config, site, domain) for site in coords]
+    eta = [torch.cat(pair) for pair in zip(values, position, strict=True)]
+    if isinstance(encoder, MLPEncoder):
+        basis = torch.stack([softplus(chain(encoder.layers, row)) for row in eta])
+        descriptor = [row[:0] for row in basis]
+    else:
+        pairs = zip(eta, coords, strict=True)
+        parts = [reference_particles(encoder, config, *pair, domain) for pair in pairs]
+        particles = Particles(
+            *(torch.stack(part).unsqueeze(0) for part in zip(*parts, strict=True))
+        )
+        basis = reference_basis(particles, coords, domain)
+        descriptor = [reference_descriptor(*part, domain) for part in parts]
+    if config.places_windows:
+        descriptor = [torch.cat(pair) for pair in zip(descriptor, position, strict=True)]
+    weights = torch.full((len(coords),), 1 / len(coords), dtype=coords.dtype)
+    for layer in model.applied_layers:
+        basis = reference_layer(layer, basis, torch.stack(descriptor), weights)
+    return torch.stack([chain(model.decoder.layers, row) for row in basis])
+
+
+def reference_position(
+    encoder: AbstractEncoder, config: PaperConfig, site: Tensor, domain: Domain
+) -> Tensor:
+    """Describes where a site is: Fourier features, an MLP or nothing, and its coordinates."""
+    features = encoder.features.features if config.input_coordinates else encoder.features
+    unit, parts = in_unit_lengths(site, domain), [site[:0]]
+    if config.features == "fourier":
+        angles = [2 * math.pi * sum(row * unit) for row in features.frequencies]
+        parts = [torch.stack([wave(angle) for angle in angles]) for wave in (torch.sin, torch.cos)]
+    elif config.features == "mlp":
+        wide = chain(features.layers[:1], on_circles(unit, domain))
+        parts = [chain(features.layers[2:], wide * 0.5 * (1 + torch.erf(wide / math.sqrt(2))))]
+    return torch.cat([*parts, unit] if config.input_coordinates else parts)
+
+
+def reference_particles(
+    encoder: ParticleEncoder, config: PaperConfig, eta: Tensor, site: Tensor, domain: Domain
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns centers, scales and weights of a site (section 2.1), from [a, gamma(x)]."""
+    phi = torch.relu(encoder.lift.weight @ eta + encoder.lift.bias)
+    centers, scales, weights = (
+        head.out.weight @ torch.relu(head.hidden.weight @ phi + head.hidden.bias) + head.out.bias
+        for head in (encoder.centers, encoder.scales, encoder.weights)
+    )
+    lengths, shape = unit_lengths(domain, site), (config.num_gaussians, domain.dim)
+    scales = (softplus(scales).reshape(shape) + 1e-4) * lengths
+    if config.centers == "displacement":
+        centers = site + 2 * torch.tanh(centers.reshape(shape)) * scales
+    else:
+        centers = centers.reshape(shape) * lengths + site - in_unit_lengths(site, domain) * lengths
+    if domain.is_sphere:
+        centers = torch.stack([row / (row * row).sum().sqrt() for row in centers])
+    return centers, scales, torch.exp(weights) / torch.exp(weights).sum()
+
+
+def reference_descriptor(
+    centers: Tensor, scales: Tensor, weights: Tensor, domain: Domain
+) -> Tensor:
+    """Returns [w, mu, sigma] of a site in unit lengths; periodic axes are circles."""
+    centers = torch.cat([on_circles(in_unit_lengths(row, domain), domain) for row in centers])
+    return torch.cat([weights, centers, (scales / unit_lengths(domain, scales)).flatten()])
+
+
+def unit_lengths(domain: Domain, like: Tensor) -> Tensor:
+    """Returns the sides of a box; on a sphere half the largest of them, for all axes."""
+    sides = [high - low for low, high in zip(domain.lower, domain.upper, strict=True)]
+    return torch.tensor([max(sides) / 2] * 3 if domain.is_sphere else sides, dtype=like.dtype)
+
+
+def in_unit_lengths(point: Tensor, domain: Domain) -> Tensor:
+    """Returns a point in unit lengths from the corner of a box, or from the middle of a patch."""
+    origin = torch.tensor(domain.lower, dtype=point.dtype)
+    if domain.is_sphere:
+        origin = (origin + torch.tensor(domain.upper, dtype=point.dtype)) / 2
+    return (point - origin) / unit_lengths(domain, point)
+
+
+def on_circles(unit: Tensor, domain: Domain) -> Tensor:
+    """Returns a point with every periodic axis as a point on a circle of length one."""
+    parts: list[Tensor] = []
+    for along, is_periodic in zip(unit, domain.periodic, strict=True):
+        angle = 2 * math.pi * along
+        circle = [torch.cos(angle) / (2 * math.pi), torch.sin(angle) / (2 * math.pi)]
+        parts += circle if is_periodic else [along]
+    return torch.stack(parts)
+
+
+def softplus(row: Tensor) -> Tensor:
+    """Returns log(1 + exp(x))."""
+    return torch.log(1 + torch.exp(row))
+
+
+def chain(layers: nn.Sequential, row: Tensor) -> Tensor:
+    """Applies linear maps, with the ReLUs between them, to one site."""
+    for layer in layers:
+        is_linear = isinstance(layer, nn.Linear)
+        row = layer.weight @ row + layer.bias if is_linear else row.clamp(min=0)
+    return row
 
 
 def reference_layer(
@@ -64,8 +176,7 @@ def reference_layer(
             logits = [hidden @ layer.windows.logits[shared, :, g] for g in range(num_modes)]
             if layer.windows.bias is not None:
                 logits = [logits[g] + layer.windows.bias[shared, g] for g in range(num_modes)]
-            exponentials = [torch.exp(logit / layer.windows.temperature) for logit in logits]
-            windows.append([value / sum(exponentials) for value in exponentials])
+            windows.append(softmax([logit / layer.windows.temperature for logit in logits]))
         # Measurement (eq. attn-agg) of projected coefficients s = z W_z.
         tokens = []
         for g in range(num_modes):
@@ -92,11 +203,8 @@ def reference_layer(
             )
         coupled = []
         for g in range(num_modes):
-            exponentials = [torch.exp(query[g] @ one / math.sqrt(head_dim)) for one in key]
-            parts = [
-                exponential / sum(exponentials) * one
-                for exponential, one in zip(exponentials, value, strict=True)
-            ]
+            shares = softmax([query[g] @ one / math.sqrt(head_dim) for one in key])
+            parts = [share * one for share, one in zip(shares, value, strict=True)]
             coupled.append(torch.stack(parts).sum(0))
         tokens_of.append(tokens)
         coupled_of.append(coupled)
@@ -123,6 +231,13 @@ def reference_layer(
             blended = blended * basis[j].sum() / blended.sum()
         updated.append(blended)
     return torch.stack(updated)
+
+
+def softmax(logits: list[Tensor]) -> list[Tensor]:
+    """Returns exp(x) over its sum, divided by the largest: a row that nearly cancels is large."""
+    largest = max(logit.detach() for logit in logits)
+    exponentials = [torch.exp(logit - largest) for logit in logits]
+    return [one / sum(exponentials) for one in exponentials]
 
 
 def normalised(row: Tensor, norm: nn.Module) -> Tensor:

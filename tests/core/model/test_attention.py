@@ -14,7 +14,7 @@ from gpo.model import attention
 from gpo.model.attention import AttentionModes, Basis, GaussianAttention, means, renormalise
 from gpo.numerics.neighbours import NeighbourSearch
 from tests.conftest import make_config, make_model, make_problem, random_points
-from tests.core.model.reference import reference_basis, reference_layer
+from tests.core.model.reference import reference_basis, reference_layer, reference_operator
 
 VARIANTS = {
     "default": {},
@@ -33,11 +33,13 @@ VARIANTS = {
     "biases": {"has_biases": True},
     "token-network": {"token_width": 12},
     "coordinates": {"input_coordinates": True, "features": "none"},
+    "learned-features": {"features": "mlp"},
+    "shared-layers": {"share_layers": True},
 }
 VARIANTS["all"] = {
     name: value
     for key, changes in VARIANTS.items()
-    if key not in ("no-gaussian-field", "coordinates")
+    if key not in ("no-gaussian-field", "coordinates", "learned-features")
     for name, value in changes.items()
 } | {"input_coordinates": True}
 
@@ -121,6 +123,15 @@ def test_attention_equals_the_plain_loop_forward_and_backward(domain, changes):
     expected = torch.autograd.grad((slow * direction).sum(), inputs)
     for gradient, reference in zip(gradients, expected, strict=True):
         torch.testing.assert_close(gradient, reference, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+def test_the_operator_equals_plain_loops_from_values_to_prediction(domain, changes):
+    model = make_model(domain, **changes)
+    coords = random_points(domain, 1, 7)
+    values = torch.randn(1, 7, 2, dtype=torch.float64)
+    expected = reference_operator(model, make_config(**changes), values[0], coords[0])
+    torch.testing.assert_close(model(values, coords)[0], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_a_layer_is_the_boxed_matrix_identity():
