@@ -10,7 +10,7 @@ may add its increment to.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -225,6 +225,13 @@ class Trend(AbstractContinuation):
     def trend(self) -> Tensor:
         """The fitted factor."""
         return self.factor
+
+
+def base_of(task: Task, references: Mapping[str, AbstractReference]) -> AbstractReference | None:
+    """Returns the reference to which increments are added; None where it is missing."""
+    if task.base == "trend":
+        return Trend(task, torch.tensor(task.trend, dtype=torch.double))
+    return Persistence(task) if task.base == "persistence" else references.get(task.base)
 
 
 def fitted_factor(inputs: ReferenceInputs, pairs: Any) -> Float[Tensor, " outputs"]:
