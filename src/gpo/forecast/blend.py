@@ -23,8 +23,8 @@ MODEL = "model"
 """Name of the model among the forecasts."""
 MIN_EXAMPLES = 4
 """Minimum number of validation examples with which the model has any weight."""
-MIN_SHOWN = 0.005
-"""Smallest weight that is shown."""
+MIN_WEIGHT = 0.01
+"""Smallest weight of a forecast; smaller ones are zero."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,17 @@ def sentence(task: Task) -> str:
         )
     last = len(blend.weights)
     later = f"; {last} steps ahead {_described(task, last - 1)}" if last > 1 else ""
+    examples = f"{blend.num_examples[0]} validation examples"
+    if not blend.has_references:
+        return f"Forecasts are those of the model: on {examples} no reference improves them."
+    if all(row[0] == 1 for row in blend.weights[0]):
+        return (
+            "Forecasts one step ahead are those of the model; later ones combine it with references, "
+            f"weighted on {examples} (--no-blend for the model alone){later}."
+        )
     return (
-        f"Forecasts combine model and references, weighted on {blend.num_examples[0]} validation "
-        f"examples (--no-blend for the model alone): {first}{later}."
+        f"Forecasts combine model and references, weighted on {examples} "
+        f"(--no-blend for the model alone): {first}{later}."
     )
 
 
@@ -135,7 +143,7 @@ def _described(task: Task, step: int) -> str:
     texts: dict[str, list[str]] = {}
     for name, row in zip(task.outputs, task.blend.weights[step], strict=True):
         pairs = sorted(zip(row, task.blend.forecasts, strict=True), reverse=True)
-        shown = [f"{weight:.0%} {who}" for weight, who in pairs if weight >= MIN_SHOWN]
+        shown = [f"{weight:.0%} {who}" for weight, who in pairs if weight > 0]
         texts.setdefault(" and ".join(shown), []).append(name)
     return ", ".join(
         text if len(texts) == 1 else f"{', '.join(names)} {text}" for text, names in texts.items()

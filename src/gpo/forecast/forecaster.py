@@ -66,7 +66,7 @@ class Forecaster(nn.Module, AbstractForecast):
         super().__init__()
         self.model, self.task, self.references = model, task, dict(references or {})
         self.base, self.blend = base_of(task, self.references), None
-        if task.blend.forecasts:
+        if task.blend.has_references:
             blended = {name: self.references[name] for name in task.blend.forecasts[1:]}
             self.blend = Blend(task, blended)
         statistics = {

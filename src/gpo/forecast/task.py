@@ -72,6 +72,11 @@ class BlendWeights:
     num_examples: tuple[int, ...] = ()
     """Number of validation examples by step."""
 
+    @property
+    def has_references(self) -> bool:
+        """Whether any reference has a weight."""
+        return len(self.forecasts) > 1
+
     def __post_init__(self) -> None:
         """Makes tuples of the lists of a file, and checks the weights."""
         rows = tuple(tuple(map(tuple, step)) for step in self.weights)

@@ -10,7 +10,7 @@ import torch
 from gpo.data.splits import split_time_slices
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import MIN_EXAMPLES, sentence
-from gpo.forecast.blend_fit import _weights, best_references, fit_blend, on_simplex
+from gpo.forecast.blend_fit import _kept, best_references, fit_blend, fitted_weights, on_simplex
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
 from gpo.forecast.registry import REFERENCES
@@ -76,32 +76,63 @@ def test_a_forecast_whose_error_grows_with_time_has_no_weight():
     products = np.zeros((18, 3, 3))
     for n, sizes in enumerate(zip(1.2 * steady, growing, steady, strict=True)):
         products[n] = np.diag(np.square(sizes))
-    assert best_references(products[:0, None, 1:, 1:], products[:, None]).tolist() == [1]
-    assert _weights(products, 1)[1] == 0
+    assert fitted_weights(products)[1] == 0
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_examples_give_all_weight_to_the_best_reference(count):
-    products = np.zeros((count, 3, 3)) + np.diag([0.01, 1.0, 2.0])
-    assert _weights(products, 0).tolist() == [0, 1, 0]
+def test_a_forecast_that_stays_the_best_keeps_its_weight_although_its_error_grows():
+    """On a shock that fades, references get better with time, and a model does not."""
+    fading = np.linspace(1, 0.2, 16)
+    products = np.array([np.diag([0.01**2, size**2, (1.2 * size) ** 2]) for size in fading])
+    assert fitted_weights(products).tolist() == [1, 0, 0]
+
+
+def test_a_reference_with_the_smallest_error_is_the_best():
+    held_out = np.zeros((3, 1, 2, 2)) + np.diag([1.0, 1.1])
+    products = np.zeros((2, 1, 3, 3)) + np.diag([0.01, 1.0, 2.0])
+    assert best_references(held_out, products).tolist() == [0]
+    assert best_references(held_out, products[:, :, [0, 2, 1]][..., [0, 2, 1]]).tolist() == [1]
 
 
 def test_a_much_better_model_has_all_weight_with_enough_examples():
     products = np.array([np.diag([0.0025, 1.0, 2.0])] * 8) * np.linspace(0.5, 1.5, 8)[:, None, None]
-    # Errors that do not depend on each other: a quarter of a percent is left to the references.
-    assert _weights(products, 0)[0] > 0.99
+    assert fitted_weights(products)[0] > 0.98
 
 
 def test_a_model_that_wins_by_chance_has_no_weight():
     sizes = np.random.default_rng(1).uniform(0.5, 1.5, size=(8, 2))
     products = np.array([np.full((2, 2), a * b) for a, b in sizes])
     products[:, 0, 0], products[:, 1, 1] = sizes[:, 0] ** 2, sizes[:, 1] ** 2
-    assert _weights(products, 0).tolist() == [0, 1]
+    assert fitted_weights(products).tolist() == [0, 1]
 
 
 def test_a_model_without_finite_errors_has_no_weight():
     products = np.array([np.diag([np.nan, 1.0, 0.5])] * 6)
-    assert _weights(products, 1).tolist() == pytest.approx([0, 1 / 3, 2 / 3])
+    assert fitted_weights(products).tolist() == pytest.approx([0, 1 / 3, 2 / 3], abs=1e-5)
+
+
+def test_a_model_that_adds_nothing_leaves_the_weights_that_are_best_for_references():
+    """Errors of references that are independent have the weights of inverse variances."""
+    errors = np.random.default_rng(0).normal(size=(40, 3, 2000))
+    errors[:, 1] *= 2
+    errors[:, 2] += 3 * errors[:, 0]
+    products = np.einsum("nip,njp->nij", errors[:, [2, 0, 1]], errors[:, [2, 0, 1]]) / 2000
+    assert fitted_weights(products) == pytest.approx([0, 0.8, 0.2], abs=0.01)
+
+
+def test_references_that_add_nothing_to_the_best_are_left_out():
+    errors = np.random.default_rng(0).normal(size=(40, 3, 50))
+    errors[:, 2] = errors[:, 1] + 0.2 * errors[:, 2]
+    products = np.einsum("nip,njp->nij", errors, errors) / 50
+    products[:, 0] = products[:, :, 0] = 0
+    products[:, 0, 0] = 100
+    assert fitted_weights(products).tolist() == [0, 1, 0]
+
+
+def test_later_steps_with_few_starts_keep_the_weights_unless_a_reference_is_better():
+    previous, best = np.array([[0.8, 0.2]] * 2), np.array([[0.0, 1.0]] * 2)
+    products = np.zeros((2, 2, 2, 2))
+    products[:, 0], products[:, 1] = np.diag([0.1, 1.0]), np.diag([np.nan, 1.0])
+    assert _kept(previous, best, products).tolist() == [[0.8, 0.2], [0.0, 1.0]]
 
 
 def test_a_bad_model_leaves_the_forecast_to_the_best_reference():
@@ -140,11 +171,43 @@ def test_one_or_two_validation_examples_leave_the_answer_to_the_reference_and_sa
     assert results.one_step["blend"] == pytest.approx(results.one_step["persistence"])
 
 
+def test_anomalies_that_fade_are_forecast_by_damped_persistence():
+    """A model that repeats the last frame is no better; the rest is an AR(1) process."""
+    values = np.random.default_rng(0).normal(size=(1, 400, 24, 2))
+    for step in range(1, 400):
+        values[:, step] = 0.7 * values[:, step - 1] + 0.51**0.5 * values[:, step]
+    data = replace(decaying_waves(1, values=values, num_times=400), time_units="")
+    made, split = blended(data, Times(0.9))
+    errors = {k: row["rmse_over_std"] for k, row in evaluate(made, data, split).one_step.items()}
+    references = {name: error for name, error in errors.items() if name not in ("model", "blend")}
+    assert min(references, key=references.get) == "damped persistence"
+    assert errors["blend"] < 1.01 * errors["damped persistence"]
+
+
+def test_a_variable_that_the_model_predicts_is_the_model_s_and_noise_is_not():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(1, 200, 24, 2))
+    values[..., 0] = np.where(np.arange(200) % 2, 1, -1)[:, None] * generator.normal(size=24)
+    values[..., 0] += 0.01 * generator.normal(size=(200, 24))
+    data = replace(decaying_waves(1, values=values, num_times=200), time_units="")
+    split = split_of(data, RunConfig.of(**TINY))
+    made = new_forecaster(data, split, RunConfig.of(**TINY)).eval()
+    task = replace(made.task, predict="state", base="persistence", input_mean=(0.0, 0.0), output_mean=(0.0, 0.0))  # fmt: skip
+    flipped = Forecaster(Times(-1.0), task)
+    found = fit_blend(flipped, data, split.training, split.validation)
+    errors = evaluate(found, data, split).variables
+    first, second = (errors[name] for name in task.outputs)
+    assert first["blend"]["rmse"] < 1.01 * first["model"]["rmse"]
+    assert second["blend"]["rmse"] < 1.02 * second["climatology"]["rmse"]
+    assert second["model"]["rmse"] > 1.3 * second["climatology"]["rmse"]
+
+
 def test_long_rollouts_of_noise_go_to_the_climatology():
-    made, _ = blended(noise(), Times(1.0))
-    columns = made.task.blend.forecasts
-    last = made.task.blend.weights[-1]
-    assert all(row[columns.index("climatology")] + row[columns.index("damped persistence") if "damped persistence" in columns else columns.index("climatology")] > 0.9 for row in last)  # fmt: skip
+    made, split = blended(noise(), Times(1.0))
+    results = evaluate(made, noise(), split)
+    for written, climatology in zip(results.rollout["blend"], results.rollout["climatology"], strict=True):  # fmt: skip
+        assert written < 1.01 * climatology
+    assert results.rollout["model"][-1] > 1.3 * results.rollout["climatology"][-1]
 
 
 def test_a_blend_is_the_weighted_sum_of_rollouts_of_each_forecast():
