@@ -9,7 +9,7 @@ that minimise $r^\top G r$ where they are better by one percent on the same bloc
 error grows with time, so that it will lose, has no weight.
 
 With fewer than four examples all weight is on the reference with the smallest error on them and on
-held-out training data, where references were fitted to the examples before. Later steps of a rollout
+held-out training data, where references were fitted to the examples before them. Later steps of a rollout
 with fewer than four starts keep the weights of the step before, unless that reference is better.
 """
 

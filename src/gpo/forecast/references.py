@@ -32,6 +32,8 @@ MAX_VALUES = 2**26
 """Maximum number of values of these examples together."""
 HELD_OUT = 5
 """Inverse of the fraction of the training examples on which references are judged."""
+MIN_HELD_OUT = 8
+"""Minimum number of these examples, if that is not more than half of all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,8 @@ class ReferenceInputs:
     @property
     def num_held_out(self) -> int:
         """Number of examples at the end of the training data on which references are judged."""
-        return len(self.samples) // HELD_OUT
+        count = len(self.samples)
+        return max(count // HELD_OUT, min(count // 2, MIN_HELD_OUT))
 
     def earlier(self) -> "ReferenceInputs":
         """Returns the same without the examples that are held out, and without those that overlap."""

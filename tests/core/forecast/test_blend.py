@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpo.data.splits import split_time_slices
+from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import MIN_EXAMPLES, sentence
 from gpo.forecast.blend_fit import _kept, best_references, fit_blend, fitted_weights, on_simplex
@@ -158,6 +159,24 @@ def test_the_exact_model_is_written_as_it_is():
     errors = evaluate(found, data, split).one_step
     name = "blend" if "blend" in errors else "model"
     assert errors[name]["rmse"] < 1e-5 * errors["persistence"]["rmse"]
+    whole = BlendWeights(("model",), (((1.0,),) * 2,), (9,))
+    alone = Forecaster(Times(0.9), replace(exact.task, blend=whole))
+    assert alone.blend is None
+    assert sentence(alone.task) == (
+        "Forecasts are those of the model: on 9 validation examples no reference improves them."
+    )
+
+
+def test_where_the_model_has_all_weight_in_one_step_it_is_called_the_model():
+    errors = {"model": {"rmse": 1.0}, "blend": {"rmse": 1.0}, "persistence": {"rmse": 2.0}}
+    labels = {"blend": "model", "persistence": "persistence"}
+    assert Results(num_examples=9, per_variable={}, one_step=errors).labels == labels
+    combined = Results(num_examples=9, per_variable={}, one_step=errors | {"blend": {"rmse": 0.9}})
+    assert combined.labels == {
+        "blend": "blend",
+        "model": "model alone",
+        "persistence": "persistence",
+    }
 
 
 def test_one_or_two_validation_examples_leave_the_answer_to_the_reference_and_say_so():
