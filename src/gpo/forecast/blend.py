@@ -132,6 +132,11 @@ def sentence(task: Task) -> str:
             "Forecasts one step ahead are those of the model; later ones combine it with references, "
             f"weighted on {examples} (--no-blend for the model alone){later}."
         )
+    if not any(row[0] for step in blend.weights for row in step):
+        return (
+            f"Forecasts are those of references: on {examples} the model does not improve them "
+            f"(--no-blend for the model alone): {first}{later}."
+        )
     return (
         f"Forecasts combine model and references, weighted on {examples} "
         f"(--no-blend for the model alone): {first}{later}."
