@@ -106,7 +106,7 @@ class ScoreAccumulator:
     @property
     def written(self) -> str:
         """Name of the forecast that is written."""
-        return BLEND if self.task.blend.forecasts else MODEL
+        return BLEND if self.task.blend.has_references else MODEL
 
     @property
     def variables(self) -> tuple[str, ...]:

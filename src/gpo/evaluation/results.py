@@ -88,6 +88,21 @@ class Results:
         """Name of the forecast that is written."""
         return "blend" if "blend" in self.one_step else "model"
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the forecasts of one step, the one that is written first.
+
+        Where the model has all weight, the forecast that is written is that of the model.
+        """
+        written = self.one_step[self.written]
+        own = {"blend": "blend", "model": "model alone" if self.written == "blend" else "model"}
+        if self.written == "blend" and written == self.one_step["model"]:
+            own = {"blend": "model"}
+        references = [name for name in self.one_step if name not in ("blend", "model")]
+        return {name: own[name] for name in own if name in self.one_step} | dict(
+            zip(references, references, strict=True)
+        )
+
     def save(self, folder: Path) -> None:
         """Writes `results.csv`, one number per line, and then `results.json`, which marks completion."""
         table = io.StringIO()
@@ -161,9 +176,9 @@ class Results:
             ) from error
 
 
-def format_score(value: float) -> str:
-    """Returns a score as text with four digits, or "not finite"."""
-    return f"{value:.4g}" if math.isfinite(value) else "not finite"
+def format_score(value: float, digits: int = 4) -> str:
+    """Returns a score as text with so many digits, or "not finite"."""
+    return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"
 
 
 def divergence_message(results: Results) -> str:

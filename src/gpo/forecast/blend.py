@@ -6,31 +6,25 @@ they are non-negative and sum to one. A model that has diverged does no harm whe
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from safetensors.torch import load, save
 from torch import Tensor
 
-from gpo.atomic_files import atomic_file, file_problem
 from gpo.forecast.references import AbstractReference
-from gpo.forecast.registry import REFERENCES
 from gpo.forecast.rollout import rollout_steps
 from gpo.forecast.task import BlendWeights, Task
-from gpo.model.checkpoint import CheckpointError, check_numbers, sha256
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 
 MODEL = "model"
 """Name of the model among the forecasts."""
-FILE_NAME = "references.safetensors"
 MIN_EXAMPLES = 4
 """Minimum number of validation examples with which the model has any weight."""
-MIN_SHOWN = 0.005
-"""Smallest weight that is shown."""
+MIN_WEIGHT = 0.01
+"""Smallest weight of a forecast; smaller ones are zero."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +124,22 @@ def sentence(task: Task) -> str:
         )
     last = len(blend.weights)
     later = f"; {last} steps ahead {_described(task, last - 1)}" if last > 1 else ""
+    examples = f"{blend.num_examples[0]} validation examples"
+    if not blend.has_references:
+        return f"Forecasts are those of the model: on {examples} no reference improves them."
+    if all(row[0] == 1 for row in blend.weights[0]):
+        return (
+            "Forecasts one step ahead are those of the model; later ones combine it with references, "
+            f"weighted on {examples} (--no-blend for the model alone){later}."
+        )
+    if not any(row[0] for step in blend.weights for row in step):
+        return (
+            f"Forecasts are those of references: on {examples} the model does not improve them "
+            f"(--no-blend for the model alone): {first}{later}."
+        )
     return (
-        f"Forecasts combine model and references, weighted on {blend.num_examples[0]} validation "
-        f"examples (--no-blend for the model alone): {first}{later}."
+        f"Forecasts combine model and references, weighted on {examples} "
+        f"(--no-blend for the model alone): {first}{later}."
     )
 
 
@@ -141,53 +148,8 @@ def _described(task: Task, step: int) -> str:
     texts: dict[str, list[str]] = {}
     for name, row in zip(task.outputs, task.blend.weights[step], strict=True):
         pairs = sorted(zip(row, task.blend.forecasts, strict=True), reverse=True)
-        shown = [f"{weight:.0%} {who}" for weight, who in pairs if weight >= MIN_SHOWN]
+        shown = [f"{weight:.0%} {who}" for weight, who in pairs if weight > 0]
         texts.setdefault(" and ".join(shown), []).append(name)
     return ", ".join(
         text if len(texts) == 1 else f"{', '.join(names)} {text}" for text, names in texts.items()
     )
-
-
-def packed(references: Mapping[str, AbstractReference]) -> bytes:
-    """Returns fitted references as the content of a file."""
-    named = {
-        f"{name}/{key}": value.detach().cpu().contiguous().clone()
-        for name, reference in references.items()
-        for key, value in reference.tensors().items()
-    }
-    return save(named)
-
-
-def save_references(folder: Path, references: Mapping[str, AbstractReference]) -> str:
-    """Writes fitted references into the folder of a model, and returns the checksum of the file."""
-    content = packed(references)
-    with atomic_file(folder / FILE_NAME) as partial:
-        partial.write_bytes(content)
-    return sha256(content)
-
-
-def load_references(
-    folder: Path, task: Task, names: Sequence[str], checksum: str
-) -> dict[str, AbstractReference]:
-    """Returns the named references that `save_references` wrote; raises an error for another file."""
-    path = folder / FILE_NAME
-    problem = file_problem(path)
-    if problem is not None:
-        raise CheckpointError(f"{path} {problem}")
-    if not path.exists():
-        raise CheckpointError(f"{path}: is missing; it holds the references {', '.join(names)}.")
-    content = path.read_bytes()
-    if sha256(content) != checksum:
-        raise CheckpointError(f"{path}: has changed since it was saved: its SHA-256 differs.")
-    # Persistence and others without numbers are not in the file.
-    found: dict[str, dict[str, Tensor]] = {name: {} for name in names}
-    try:
-        for key, value in load(content).items():
-            name, _, part = key.partition("/")
-            check_numbers(value, value.dtype, path, key)
-            found[name][part] = value
-        return {name: REFERENCES.find(name)(task, **parts) for name, parts in found.items()}
-    except CheckpointError:
-        raise
-    except Exception as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error

@@ -1,14 +1,16 @@
 r"""Fits the weights of a blended forecast on validation data.
 
 For each step and variable the weights $w$ minimise $w^\top G w$ on the simplex, where $G$ sums the
-products of the forecasts' errors over validation examples. They are shrunk towards the best reference,
-$\lambda w + (1-\lambda) e$, where $\lambda$ is the smallest that is worse than the best one by at most
-two standard errors on blocks of the later half, with weights fitted to the examples before each: few
-examples have large standard errors, and a forecast whose error grows with time loses its weight. With
-fewer than four examples, $\lambda$ is zero.
+products of the forecasts' errors over validation examples. They are shrunk towards weights $r$ of
+references alone, $\lambda w + (1-\lambda) r$, where $\lambda$ is the smallest that is worse than the
+best one by at most two standard errors on blocks of the later half, with weights fitted to the examples
+before each: few examples have large standard errors. These $r$ are the best reference, or the weights
+that minimise $r^\top G r$ where they are better by one percent on the same blocks. A forecast whose
+error grows with time, so that it will lose, has no weight.
 
-The best reference is the one with the smallest error on the later half of validation data; with fewer
-than four examples, on held-out training data as well, where references were fitted to the examples before.
+With fewer than four examples all weight is on the reference with the smallest error on them and on
+held-out training data, where references were fitted to the examples before them. Later steps of a rollout
+with fewer than four starts keep the weights of the step before, unless that reference is better.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.optimize import nnls
 
 from gpo.data.dataset import FieldData
 from gpo.data.splits import evenly
-from gpo.forecast.blend import MIN_EXAMPLES, MODEL
+from gpo.forecast.blend import MIN_EXAMPLES, MIN_WEIGHT, MODEL
 from gpo.forecast.examples import TimeSliceExamples, collate, rollout_starts
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.references import ReferenceInputs, fit_references
@@ -42,11 +44,15 @@ MAX_BLOCKS = 8
 """Maximum number of blocks of cross-validation."""
 MAX_ERRORS = 2.0
 """Number of standard errors by which shrunk weights may be worse than the best ones."""
+MIN_GAIN = 0.01
+"""Smallest gain with which references are combined, as a fraction of the error of the best one."""
 RIDGE = 1e-6
 """What is added to correlations of one, so that equal forecasts have equal weights."""
 MAX_GROWTH = 2.0
 """Largest growth of an error, from the first half of the examples to the last quarter, relative to the
-median of the forecasts, with which a forecast has any weight."""
+median of the forecasts, with which a forecast that will lose has any weight."""
+OVERFLOW = 1e200
+"""What stands for the product of errors that are not finite."""
 SHRINKAGE = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Values of $\\lambda$."""
 
@@ -74,29 +80,37 @@ def fit_blend(
         return model
     forecasts = {MODEL: model, **references}
     found = products_by_step(forecasts, model.task, data, validation)
-    is_enough = bool(found) and len(found[0]) >= MIN_EXAMPLES
-    held_out = [] if is_enough else held_out_products(inputs, list(references))
-    weights, counts = [], []
-    for products in found:
-        best = best_references(held_out[0] if held_out else products[:0, :, 1:, 1:], products)
-        if len(products) < MIN_EXAMPLES and weights:
-            break
-        weights.append([_weights(products[:, n], int(best[n])).tolist() for n in range(len(best))])
-        counts.append(len(products))
-    if counts and counts[0] < MIN_EXAMPLES:
-        # The model is never used: each step has the best reference of the training data.
-        for products in held_out[1:]:
-            best = best_references(products, products[:0])
-            weights.append([np.eye(len(forecasts))[1 + index].tolist() for index in best])
-            counts.append(counts[0])
+    if not found:
+        return model
+    is_enough, none = len(found[0]) >= MIN_EXAMPLES, found[0][:0]
+    is_complete = is_enough and len(found[-1]) >= MIN_EXAMPLES
+    held_out = [] if is_complete else held_out_products(inputs, list(references))
+    weights: list[np.ndarray] = []
+    num_steps = len(found) if is_enough else max(len(found), len(held_out))
+    found += [none] * (num_steps - len(found))
+    for step, products in enumerate(found):
+        if len(products) >= MIN_EXAMPLES:
+            weights.append(np.stack([fitted_weights(part) for part in products.swapaxes(0, 1)]))
+            continue
+        others = held_out[step] if step < len(held_out) else none[..., 1:, 1:]
+        best = np.eye(len(forecasts))[1 + best_references(others, products)]
+        weights.append(_kept(weights[-1], best, products) if is_enough else best)
+    counts = [len(products) for products in found]
     return forecaster.blended(_used(list(forecasts), weights, counts), references)
 
 
-def _used(names: list[str], weights: list, counts: list[int]) -> BlendWeights:
-    """Returns the weights without references that have none; empty where the model has all of it."""
+def _kept(previous: np.ndarray, best: np.ndarray, products: Products) -> np.ndarray:
+    """Returns the weights of the step before, or the best reference of outputs where it is better."""
+    finite = np.where(np.isfinite(products), products, OVERFLOW)
+    errors = [
+        _root(np.einsum("vi,nvij,vj->nv", rows, finite, rows)).mean(0) for rows in (previous, best)
+    ]
+    return np.where((errors[0] <= errors[1])[:, None], previous, best)
+
+
+def _used(names: list[str], weights: list[np.ndarray], counts: list[int]) -> BlendWeights:
+    """Returns the weights without references that have none."""
     table = np.array(weights)
-    if not table.size or (table[..., 0] == 1).all():
-        return BlendWeights()
     kept = [0, *(n for n in range(1, len(names)) if (table[..., n] > 0).any())]
     return BlendWeights(
         tuple(names[n] for n in kept), tuple(table[..., kept].tolist()), tuple(counts)
@@ -119,7 +133,7 @@ def products_by_step(
     counts = [len(rollout_starts(samples, num_steps)) for num_steps in STEPS]
     for num_steps, count, longer in zip(STEPS, counts, (*counts[1:], 0), strict=True):
         # A longer rollout has the steps of a shorter one, where it has enough starts.
-        if count >= MIN_EXAMPLES and longer < MAX_ROLLOUTS:
+        if count and longer < MAX_ROLLOUTS:
             found = _products(forecasts, data, samples, MAX_ROLLOUTS, num_steps)
             steps += found[len(steps) :]
     return steps
@@ -171,50 +185,70 @@ def best_references(
         held_out: Products of the errors of references on training data.
         products: Those of model and references on validation data.
     """
-    squares = [np.diagonal(held_out, axis1=2, axis2=3)]
-    if len(products):
-        # The later half is closer to what is forecast, and shows errors that grow with time.
-        later = products[len(products) // 2 :]
-        later = np.diagonal(later, axis1=2, axis2=3)
-        squares.append(np.where(is_steady(products), later, np.inf)[..., 1:])
-    total = np.concatenate(squares).sum(0)
+    squares = np.concatenate([held_out, products[..., 1:, 1:]])
+    total = np.diagonal(squares, axis1=2, axis2=3).sum(0)
     return np.where(np.isfinite(total), total, np.inf).argmin(-1)
 
 
-def is_steady(products: Float[np.ndarray, "examples *outputs forecasts forecasts"]) -> np.ndarray:
-    """Returns False for forecasts whose error grows through the examples more than that of others."""
-    sizes = np.diagonal(products, axis1=-2, axis2=-1)
-    if len(sizes) < MIN_EXAMPLES:
-        return np.ones(sizes.shape[1:], dtype=bool)
+def is_steady(
+    products: Float[np.ndarray, "examples forecasts forecasts"],
+) -> Bool[np.ndarray, " forecasts"]:
+    """Returns False for forecasts whose error grows more than that of others, so that they will lose.
+
+    The growth from the first half of the examples to the last quarter is expected to go on.
+    """
+    sizes = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
     first, last = sizes[: len(sizes) // 2].mean(0), sizes[-(len(sizes) // 4) :].mean(0)
-    growth = np.sqrt(last / np.maximum(first, 1e-300))
-    return ~(growth > MAX_GROWTH * np.nanmedian(growth, -1, keepdims=True))
+    growth = last / np.maximum(first, 1e-300)
+    return ~(
+        (growth > MAX_GROWTH * np.nanmedian(growth)) & (last * growth > np.nanmin(last * growth))
+    )
 
 
-def _weights(products: Float[np.ndarray, "examples forecasts forecasts"], best: int) -> np.ndarray:
-    """Returns the weights of one output in one step."""
-    shrunk = np.eye(products.shape[-1])[1 + best]
-    is_finite = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
-    is_finite &= is_steady(products)
+def fitted_weights(
+    products: Float[np.ndarray, "examples forecasts forecasts"],
+) -> Float[np.ndarray, " forecasts"]:
+    """Returns the weights of one output in one step, from at least four examples."""
     count = len(products)
-    if count < MIN_EXAMPLES or not is_finite[1 + best]:
-        return shrunk
-    used = np.flatnonzero(is_finite)
-    products, target = products[:, used][:, :, used], shrunk[used]
+    used = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+    used[used] = is_steady(products[:, used][:, :, used])
+    is_reference = used.copy()
+    is_reference[0] = False
+    if not is_reference.any():
+        return np.eye(len(used))[0]
     edges = np.linspace(0, count, min(MAX_BLOCKS, count) + 1).round().astype(int)
     means = []
     for start, stop in list(pairwise(edges.tolist()))[(len(edges) - 1) // 2 :]:
-        fitted = on_simplex(products[:start].sum(0))
-        rows = [share * fitted + (1 - share) * target for share in SHRINKAGE]
-        errors = [_root(np.einsum("i,nij,j->n", row, products[start:stop], row)) for row in rows]
-        means.append([error.mean() for error in errors])
-    by_block = np.array(means)
+        rows = _candidates(products[:start].sum(0), used, is_reference)
+        part = np.where(np.isfinite(products[start:stop]), products[start:stop], OVERFLOW)
+        means.append(_root(np.einsum("tsi,nij,tsj->nts", rows, part, rows)).mean(0))
+    best, combined = np.mean(means, axis=0)[:, 0]
+    is_combined = int(combined < (1 - MIN_GAIN) * best)
+    by_block = np.array(means)[:, is_combined]
     excess = by_block - by_block[:, by_block.mean(0).argmin(), None]
     is_close = excess.mean(0) <= MAX_ERRORS * excess.std(0) / len(excess) ** 0.5
-    share = SHRINKAGE[int(is_close.argmax())]
-    weights = np.zeros(len(shrunk))
-    weights[used] = share * on_simplex(products.sum(0)) + (1 - share) * target
-    return weights
+    share = int(is_close.argmax())
+    weights = _candidates(products.sum(0), used, is_reference)[is_combined, share]
+    weights[weights < MIN_WEIGHT] = 0.0
+    return weights / weights.sum()
+
+
+def _candidates(
+    products: Float[np.ndarray, "forecasts forecasts"], used: np.ndarray, is_reference: np.ndarray
+) -> Float[np.ndarray, "2 shrinkages forecasts"]:
+    """Returns weights shrunk towards the best reference, and towards a combination of references.
+
+    Args:
+        products: Sum of the products of errors.
+        used: Forecasts that may have a weight.
+        is_reference: Which of these are references.
+    """
+    whole, best, combined = np.zeros((3, len(used)))
+    whole[used] = on_simplex(products[np.ix_(used, used)])
+    best[np.where(is_reference, np.diagonal(products), np.inf).argmin()] = 1.0
+    combined[is_reference] = on_simplex(products[np.ix_(is_reference, is_reference)])
+    shares = np.array(SHRINKAGE)[:, None]
+    return np.stack([shares * whole + (1 - shares) * rest for rest in (best, combined)])
 
 
 def on_simplex(

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gpo.execution.geometry import PointGeometry
-from gpo.forecast.forecaster import OWN_BASES, Forecaster
+from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.task import OWN_BASES
 from gpo.model.taps import NO_TAPS, tapped
 from gpo.numerics.trees import tensors_of, with_tensors
 

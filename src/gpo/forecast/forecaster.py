@@ -8,10 +8,9 @@ model. This preserves small signals on a large mean, and values in extreme units
 """
 
 import copy
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +18,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gpo.atomic_files import write_text
 from gpo.data.dataset import FieldData
-from gpo.forecast.blend import Blend, Contribution, load_references, save_references
-from gpo.forecast.references import (
-    AbstractContinuation,
-    AbstractReference,
-    Persistence,
-    ReferenceInputs,
-    Trend,
-)
+from gpo.forecast.blend import Blend, Contribution
+from gpo.forecast.references import AbstractReference, ReferenceInputs, base_of
 from gpo.forecast.rollout import AbstractForecast
 from gpo.forecast.statistics import SiteMeans
-from gpo.forecast.task import BlendWeights, Task
-from gpo.model.checkpoint import CheckpointError, build
+from gpo.forecast.task import STATISTICS, BlendWeights, Task
+from gpo.forecast.task_files import load_task, save_task
 from gpo.model.model import AbstractModel, load_model
 from gpo.model.operator import GaussianParticleOperator, OperatorOutput
 from gpo.model.problem import UnsupportedGeometryError
 from gpo.numerics.neighbours import Neighbours
 from gpo.parallel.partition import SitePartition
 from gpo.parallel.shard import SINGLE_PROCESS, SpatialShard
-from gpo.settings_files import CONTENT_CHECKSUM, check_checksum, checksum_of, read_json
-
-TASK_NAME = "task.json"
-MEANS_CHECKSUM = "site_means_sha256"
-"""Field of `task.json`: the checksum of the file of pointwise means."""
-REFERENCES_CHECKSUM = "references_sha256"
-"""Field of `task.json`: the checksum of the file of fitted references."""
-
-STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
-TREND = ("trend", "remainder")
-OWN_BASES = ("persistence", "trend")
-"""Bases whose numbers are all in the task."""
 
 
 class Forecaster(nn.Module, AbstractForecast):
@@ -86,7 +66,7 @@ class Forecaster(nn.Module, AbstractForecast):
         super().__init__()
         self.model, self.task, self.references = model, task, dict(references or {})
         self.base, self.blend = base_of(task, self.references), None
-        if task.blend.forecasts:
+        if task.blend.has_references:
             blended = {name: self.references[name] for name in task.blend.forecasts[1:]}
             self.blend = Blend(task, blended)
         statistics = {
@@ -352,57 +332,16 @@ class Forecaster(nn.Module, AbstractForecast):
         return self.base.continued(self.task.state(frames), coords, seasons, *scaling)
 
     def save(self, folder: Path) -> None:
-        """Writes the model, its task and its pointwise means into a folder."""
+        """Writes the model, its task, its pointwise means and its references into a folder."""
         self.model.save_pretrained(folder)
-        stored = asdict(self.task)
-        if self.task.is_per_site:
-            means = self.pointwise
-            means.save(folder)
-            stored[MEANS_CHECKSUM] = means.sha256()
-        if self.references:
-            stored[REFERENCES_CHECKSUM] = save_references(folder, self.references)
-        stored = json.loads(json.dumps(stored))
-        stored[CONTENT_CHECKSUM] = checksum_of(stored)
-        write_text(folder / TASK_NAME, json.dumps(stored, indent=2) + "\n")
+        means = self.pointwise if self.task.is_per_site else None
+        save_task(folder, self.task, means, self.references)
 
     @classmethod
     def load(cls, folder: Path) -> "Forecaster":
         """Returns what `save` wrote."""
-        path = folder / TASK_NAME
-        content = stored = read_json(path)
-        if "trained_on" not in stored:
-            raise CheckpointError(
-                f"{path}: was written by a version before 0.4.0, without metadata of the training "
-                "data. Train the run again."
-            )
-        # Versions before 0.5.0 had no trend, those before 0.8.0 neither bounds nor references.
-        added = {**{name: [] for name in (*TREND, "non_negative")}, "blend": asdict(BlendWeights())}
-        stored = {**added, "base": "trend" if stored.get("trend") else "persistence", **stored}
-        checksum, listed = stored.pop(MEANS_CHECKSUM, ""), stored.pop(REFERENCES_CHECKSUM, "")
-        stored.pop(CONTENT_CHECKSUM, None)
-        task = build(Task, stored, str(path))
-        for name in (*STATISTICS, *TREND):
-            if not all(map(math.isfinite, getattr(task, name))):
-                raise CheckpointError(f"{path}: field `{name}` must be finite numbers.")
-            if name.endswith("_std") and not all(part > 0 for part in getattr(task, name)):
-                raise CheckpointError(f"{path}: field `{name}` must be above 0.")
-        check_checksum(path, content)
-        means = SiteMeans.load(folder, checksum) if task.is_per_site else None
-        own = () if task.base in OWN_BASES else (task.base,)
-        names, references = dict.fromkeys((*task.blend.forecasts[1:], *own)), {}
-        if names:
-            references = load_references(folder, task, [*names], listed)
-        if not isinstance(base_of(task, references), AbstractContinuation):
-            problem = "must continue each point from its own past"
-            raise CheckpointError(f"{path}: field `base` {problem}, got {task.base}.")
+        task, means, references = load_task(folder)
         return cls(load_model(folder), task, means, references)
-
-
-def base_of(task: Task, references: Mapping[str, AbstractReference]) -> Any:
-    """Returns the reference to which increments are added; None where it is missing."""
-    if task.base == "trend":
-        return Trend(task, torch.tensor(task.trend, dtype=torch.double))
-    return Persistence(task) if task.base == "persistence" else references.get(task.base)
 
 
 def stack_frames(

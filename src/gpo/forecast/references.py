@@ -10,7 +10,7 @@ may add its increment to.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -32,6 +32,8 @@ MAX_VALUES = 2**26
 """Maximum number of values of these examples together."""
 HELD_OUT = 5
 """Inverse of the fraction of the training examples on which references are judged."""
+MIN_HELD_OUT = 8
+"""Minimum number of these examples, if that is not more than half of all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,8 @@ class ReferenceInputs:
     @property
     def num_held_out(self) -> int:
         """Number of examples at the end of the training data on which references are judged."""
-        return len(self.samples) // HELD_OUT
+        count = len(self.samples)
+        return max(count // HELD_OUT, min(count // 2, MIN_HELD_OUT))
 
     def earlier(self) -> "ReferenceInputs":
         """Returns the same without the examples that are held out, and without those that overlap."""
@@ -225,6 +228,13 @@ class Trend(AbstractContinuation):
     def trend(self) -> Tensor:
         """The fitted factor."""
         return self.factor
+
+
+def base_of(task: Task, references: Mapping[str, AbstractReference]) -> AbstractReference | None:
+    """Returns the reference to which increments are added; None where it is missing."""
+    if task.base == "trend":
+        return Trend(task, torch.tensor(task.trend, dtype=torch.double))
+    return Persistence(task) if task.base == "persistence" else references.get(task.base)
 
 
 def fitted_factor(inputs: ReferenceInputs, pairs: Any) -> Float[Tensor, " outputs"]:

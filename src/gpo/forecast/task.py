@@ -12,6 +12,10 @@ from gpo.data.dataset import FieldData
 
 MAX_MEAN_RATIO = 1000
 """Ratio of mean to standard deviation up to which single precision keeps four digits."""
+STATISTICS = ("input_mean", "input_std", "output_mean", "output_std", "increment_std")
+"""Fields of a task that hold a number for each variable."""
+OWN_BASES = ("persistence", "trend")
+"""Bases whose numbers are all in the task."""
 MIN_STD = 1e-30
 """Smallest standard deviation, and inverse of the largest, for single precision."""
 
@@ -67,6 +71,11 @@ class BlendWeights:
     """By step of a rollout, output and forecast; later steps have the weights of the last one."""
     num_examples: tuple[int, ...] = ()
     """Number of validation examples by step."""
+
+    @property
+    def has_references(self) -> bool:
+        """Whether any reference has a weight."""
+        return len(self.forecasts) > 1
 
     def __post_init__(self) -> None:
         """Makes tuples of the lists of a file, and checks the weights."""

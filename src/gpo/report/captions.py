@@ -7,10 +7,10 @@ from gpo.interpretation.results import Interpretation, best_of
 SCORES = (
     "RMSE is in the units of the variable, RMSE / std in standard deviations of the variable in the "
     "training data. The bias is the mean error; anomalies, which are correlated, are differences to the "
-    "climatology, or to the training mean. Skill is one minus the ratio of the model's RMSE to that of a reference: 1 is "
-    "perfect, 0 is as good as the reference, below 0 is worse."
+    "climatology, or to the training mean. The skill, in the row of a reference, is one minus the ratio of the RMSE of the "
+    "first forecast to that of the reference: 1 is perfect, 0 is as good as the reference, below 0 is worse."
 )
-METRICS = "The second table has each metric over all variables, averaged over the test examples."
+METRICS = "The last table has each metric over all variables, averaged over the test examples."
 COMPARISONS = (
     "Ratio of the model's error to that of a reference, both in standard deviations of the training "
     "data, with an interval from a block bootstrap over the examples. The model is better where the "

@@ -183,7 +183,9 @@ def _picture(picture: Picture, alt: str) -> str:
 
 
 def _number(value: float | str | None) -> str:
-    return format_score(value) if isinstance(value, int | float) else html.escape(str(value or "-"))
+    return (
+        format_score(value, 3) if isinstance(value, int | float) else html.escape(str(value or "-"))
+    )
 
 
 def _anchor(title: str) -> str:

@@ -156,12 +156,13 @@ def _header(run: ReportInputs) -> str:
     outcomes = {part["outcome"] for part in results.comparisons.values()}
     kind = "bad" if "worse" in outcomes else "good" if outcomes == {"better"} else ""
     # The first tile, which is highlighted, is the forecast that is written.
-    names = sorted(results.one_step, key=lambda name: name != results.written)
-    errors = {name: results.one_step[name].get("rmse_over_std") for name in names}
+    labels = results.labels
+    first = labels[results.written]
+    errors = {name: results.one_step[name].get("rmse_over_std") for name in labels}
     tiles = "".join(
-        f"<div><dt>{html.escape(_label(name, results))}</dt>"
-        f"<dd>{format_score(error)}</dd></div>"
-        for name, error in errors.items() if error is not None
+        f"<div><dt>{html.escape(f'{label}, RMSE / std' if label == first else label)}</dt>"
+        f"<dd>{format_score(errors[name])}</dd></div>"
+        for name, label in labels.items() if errors[name] is not None
     )  # fmt: skip
     sentences = (results.blend, *results.reasons.values())
     reasons = "".join(f"{paragraph(text)}\n" for text in sentences if text)
@@ -172,12 +173,6 @@ def _header(run: ReportInputs) -> str:
         f'{paragraph(results.verdict, f"verdict {kind}".rstrip())}\n{reasons}<dl class="tiles">{tiles}</dl>\n'
         f"{paragraph(f'{model}, on {sites}{_dates(run)}.', 'about')}"
     )
-
-
-def _label(name: str, results: Results) -> str:
-    """Returns the label of a forecast above its error."""
-    alone = "model alone" if name == "model" else name
-    return f"{name}, RMSE / std" if name == results.written else alone
 
 
 def _dates(run: ReportInputs) -> str:

@@ -21,27 +21,36 @@ from gpo.report.run_figures import draw_forecast, draw_rollout, draw_training
 from gpo.report.run_report import Report, ReportInputs
 from gpo.report.spectra import draw_spectrum
 
+WITH_UNITS = ("rmse", "bias")
+"""Errors in the units of their variable."""
 MAX_CONTROLS = 6
 """Maximum number of other test examples whose velocity serves as a control."""
 
 
 def scores(report: Report) -> str:
-    """Returns the errors of each variable, and each metric over all variables."""
+    """Returns the errors of each variable, and each metric over all variables, relative L2 among them."""
     results = report.run.results
     missing = f", and {results.num_unknown} without a value" * (results.num_unknown > 0)
-    rows: dict[str, dict[str, float | str]] = {}
+    tables = ""
     for variable, forecasts in results.variables.items():
-        label = label_with_units(variable, results.units.get(variable, ""))
-        for name, errors in forecasts.items():
-            titles = (COLUMNS.get(key, key.replace("skill_", "skill over ")) for key in errors)
-            rows[f"{label}, {name}"] = dict(zip(titles, errors.values(), strict=True))
+        units, written = results.units.get(variable, ""), forecasts.get(results.written, {})
+        rows: dict[str, dict[str, float | str]] = {}
+        for name, label in results.labels.items():
+            errors = forecasts.get(name, {})
+            rows[label] = {
+                label_with_units(title, units if key in WITH_UNITS else ""): errors[key]
+                for key, title in COLUMNS.items() if key in errors and key != "relative_l2"
+            }  # fmt: skip
+            if f"skill_{name}" in written:
+                rows[label]["skill"] = written[f"skill_{name}"]
+        tables += table(rows, variable)
     metrics = {
-        name: {COLUMNS.get(key, key): error for key, error in errors.items()}
-        for name, errors in results.one_step.items()
+        label: {COLUMNS.get(key, key): error for key, error in results.one_step[name].items()}
+        for name, label in results.labels.items()
     }
-    count = f"{results.num_examples} test examples{missing}."
+    count = f"{results.num_examples} test example{'s' * (results.num_examples != 1)}{missing}."
     return (
-        table(rows, "variable")
+        tables
         + paragraph(f"{count} {captions.SCORES}")
         + table(metrics, "all variables")
         + paragraph(captions.METRICS)

@@ -16,7 +16,7 @@ from gpo.data.dataset import FieldData
 from gpo.data.splits import evenly
 from gpo.evaluation.verdict import compare, series_of
 from gpo.forecast.blend_fit import MAX_EXAMPLES, scaled_errors
-from gpo.forecast.forecaster import OWN_BASES, Forecaster
+from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.references import (
     AbstractContinuation,
     ReferenceInputs,
@@ -25,6 +25,7 @@ from gpo.forecast.references import (
 )
 from gpo.forecast.registry import REFERENCES
 from gpo.forecast.statistics import MIN_CHANGE
+from gpo.forecast.task import OWN_BASES
 
 MARGIN = 0.9
 """A base with a climatology must multiply the error of the last frame and its trend by less than this."""

@@ -165,6 +165,8 @@ def test_references_are_judged_on_training_data_that_they_were_not_fitted_to():
     fitted, held_out = inputs.earlier().samples, inputs.samples[-inputs.num_held_out :]
     assert len(held_out) > 5
     assert max(sample.target for sample in fitted) < min(sample.first for sample in held_out)
+    counts = [replace(inputs, samples=inputs.samples[:n]).num_held_out for n in (1, 5, 18, 50)]
+    assert counts == [0, 2, 8, 10]
 
 
 def months(values):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpo.data.dates import TimeOrigin
 from gpo.data.splits import split_time_slices
+from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import MIN_EXAMPLES, sentence
-from gpo.forecast.blend_fit import _weights, best_references, fit_blend, on_simplex
+from gpo.forecast.blend_fit import _kept, best_references, fit_blend, fitted_weights, on_simplex
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
 from gpo.forecast.registry import REFERENCES
@@ -20,11 +22,23 @@ from gpo.settings_files import CheckpointError
 from gpo.training.config import RunConfig
 from gpo.training.fit import train
 from gpo.training.setup import new_forecaster, split_of
+from tests.conftest import PlainModel
 from tests.core.evaluation.test_outside import Zero
 from tests.core.evaluation.test_score import Times
 from tests.core.training.series import decaying_waves, equal_squares
 
 TINY = {"data": "waves", "hidden_dim": 8, "num_layers": 1, "num_gaussians": 2}
+
+
+class Advected(PlainModel):
+    """Moves a periodic field by half a cell, with noise of three percent."""
+
+    def forward(self, values, coords, *, weights=None):
+        modes = torch.fft.rfft(values, dim=1)
+        shift = torch.exp(-1j * torch.pi * torch.arange(modes.shape[1]) / values.shape[1])
+        moved = torch.fft.irfft(modes * shift[:, None], n=values.shape[1], dim=1)
+        noise = torch.sin(1e3 * values.cumsum(1)).to(moved)
+        return (moved + 0.03 * noise).to(values.dtype)
 
 
 def walk(num_times=200):
@@ -76,32 +90,63 @@ def test_a_forecast_whose_error_grows_with_time_has_no_weight():
     products = np.zeros((18, 3, 3))
     for n, sizes in enumerate(zip(1.2 * steady, growing, steady, strict=True)):
         products[n] = np.diag(np.square(sizes))
-    assert best_references(products[:0, None, 1:, 1:], products[:, None]).tolist() == [1]
-    assert _weights(products, 1)[1] == 0
+    assert fitted_weights(products)[1] == 0
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_few_examples_give_all_weight_to_the_best_reference(count):
-    products = np.zeros((count, 3, 3)) + np.diag([0.01, 1.0, 2.0])
-    assert _weights(products, 0).tolist() == [0, 1, 0]
+def test_a_forecast_that_stays_the_best_keeps_its_weight_although_its_error_grows():
+    """On a shock that fades, references get better with time, and a model does not."""
+    fading = np.linspace(1, 0.2, 16)
+    products = np.array([np.diag([0.01**2, size**2, (1.2 * size) ** 2]) for size in fading])
+    assert fitted_weights(products).tolist() == [1, 0, 0]
+
+
+def test_a_reference_with_the_smallest_error_is_the_best():
+    held_out = np.zeros((3, 1, 2, 2)) + np.diag([1.0, 1.1])
+    products = np.zeros((2, 1, 3, 3)) + np.diag([0.01, 1.0, 2.0])
+    assert best_references(held_out, products).tolist() == [0]
+    assert best_references(held_out, products[:, :, [0, 2, 1]][..., [0, 2, 1]]).tolist() == [1]
 
 
 def test_a_much_better_model_has_all_weight_with_enough_examples():
     products = np.array([np.diag([0.0025, 1.0, 2.0])] * 8) * np.linspace(0.5, 1.5, 8)[:, None, None]
-    # Errors that do not depend on each other: a quarter of a percent is left to the references.
-    assert _weights(products, 0)[0] > 0.99
+    assert fitted_weights(products)[0] > 0.98
 
 
 def test_a_model_that_wins_by_chance_has_no_weight():
     sizes = np.random.default_rng(1).uniform(0.5, 1.5, size=(8, 2))
     products = np.array([np.full((2, 2), a * b) for a, b in sizes])
     products[:, 0, 0], products[:, 1, 1] = sizes[:, 0] ** 2, sizes[:, 1] ** 2
-    assert _weights(products, 0).tolist() == [0, 1]
+    assert fitted_weights(products).tolist() == [0, 1]
 
 
 def test_a_model_without_finite_errors_has_no_weight():
     products = np.array([np.diag([np.nan, 1.0, 0.5])] * 6)
-    assert _weights(products, 1).tolist() == pytest.approx([0, 1 / 3, 2 / 3])
+    assert fitted_weights(products).tolist() == pytest.approx([0, 1 / 3, 2 / 3], abs=1e-5)
+
+
+def test_a_model_that_adds_nothing_leaves_the_weights_that_are_best_for_references():
+    """Errors of references that are independent have the weights of inverse variances."""
+    errors = np.random.default_rng(0).normal(size=(40, 3, 2000))
+    errors[:, 1] *= 2
+    errors[:, 2] += 3 * errors[:, 0]
+    products = np.einsum("nip,njp->nij", errors[:, [2, 0, 1]], errors[:, [2, 0, 1]]) / 2000
+    assert fitted_weights(products) == pytest.approx([0, 0.8, 0.2], abs=0.01)
+
+
+def test_references_that_add_nothing_to_the_best_are_left_out():
+    errors = np.random.default_rng(0).normal(size=(40, 3, 50))
+    errors[:, 2] = errors[:, 1] + 0.2 * errors[:, 2]
+    products = np.einsum("nip,njp->nij", errors, errors) / 50
+    products[:, 0] = products[:, :, 0] = 0
+    products[:, 0, 0] = 100
+    assert fitted_weights(products).tolist() == [0, 1, 0]
+
+
+def test_later_steps_with_few_starts_keep_the_weights_unless_a_reference_is_better():
+    previous, best = np.array([[0.8, 0.2]] * 2), np.array([[0.0, 1.0]] * 2)
+    products = np.zeros((2, 2, 2, 2))
+    products[:, 0], products[:, 1] = np.diag([0.1, 1.0]), np.diag([np.nan, 1.0])
+    assert _kept(previous, best, products).tolist() == [[0.8, 0.2], [0.0, 1.0]]
 
 
 def test_a_bad_model_leaves_the_forecast_to_the_best_reference():
@@ -115,7 +160,7 @@ def test_a_bad_model_leaves_the_forecast_to_the_best_reference():
         assert results.comparisons_alone[best]["outcome"] == "worse"
         assert results.lost_after == {}
         assert results.blend == sentence(made.task)
-        assert "combine model and references" in results.blend
+        assert ("combine model and" in results.blend) == any(row[0] for row in made.task.blend.weights[0])  # fmt: skip
 
 
 def test_the_exact_model_is_written_as_it_is():
@@ -127,6 +172,24 @@ def test_the_exact_model_is_written_as_it_is():
     errors = evaluate(found, data, split).one_step
     name = "blend" if "blend" in errors else "model"
     assert errors[name]["rmse"] < 1e-5 * errors["persistence"]["rmse"]
+    whole = BlendWeights(("model",), (((1.0,),) * 2,), (9,))
+    alone = Forecaster(Times(0.9), replace(exact.task, blend=whole))
+    assert alone.blend is None
+    assert sentence(alone.task) == (
+        "Forecasts are those of the model: on 9 validation examples no reference improves them."
+    )
+
+
+def test_where_the_model_has_all_weight_in_one_step_it_is_called_the_model():
+    errors = {"model": {"rmse": 1.0}, "blend": {"rmse": 1.0}, "persistence": {"rmse": 2.0}}
+    labels = {"blend": "model", "persistence": "persistence"}
+    assert Results(num_examples=9, per_variable={}, one_step=errors).labels == labels
+    combined = Results(num_examples=9, per_variable={}, one_step=errors | {"blend": {"rmse": 0.9}})
+    assert combined.labels == {
+        "blend": "blend",
+        "model": "model alone",
+        "persistence": "persistence",
+    }
 
 
 def test_one_or_two_validation_examples_leave_the_answer_to_the_reference_and_say_so():
@@ -140,11 +203,82 @@ def test_one_or_two_validation_examples_leave_the_answer_to_the_reference_and_sa
     assert results.one_step["blend"] == pytest.approx(results.one_step["persistence"])
 
 
+def test_anomalies_that_fade_are_forecast_by_damped_persistence():
+    """A model that repeats the last frame is no better; the rest is an AR(1) process."""
+    values = np.random.default_rng(0).normal(size=(1, 400, 24, 2))
+    for step in range(1, 400):
+        values[:, step] = 0.7 * values[:, step - 1] + 0.51**0.5 * values[:, step]
+    data = replace(decaying_waves(1, values=values, num_times=400), time_units="")
+    made, split = blended(data, Times(0.9))
+    errors = {k: row["rmse_over_std"] for k, row in evaluate(made, data, split).one_step.items()}
+    references = {name: error for name, error in errors.items() if name not in ("model", "blend")}
+    assert min(references, key=references.get) == "damped persistence"
+    assert errors["blend"] < 1.01 * errors["damped persistence"]
+
+
+def test_long_rollouts_of_months_return_to_the_climatology():
+    """Anomalies of a strong seasonal cycle that fade in a few months, and a model without seasons."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(360, 24, 2))
+    for step in range(1, 360):
+        values[step] = 0.6 * values[step - 1] + 0.8 * values[step]
+    values += 10 * np.sin(np.arange(360) / 6 * np.pi)[:, None, None]
+    days = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] * 30)
+    data = replace(
+        decaying_waves(1, values=values[None], num_times=360), time_units="h",
+        time=24.0 * (days.cumsum() - days), origin=TimeOrigin("1979-01-01 00:00:00", "noleap"),
+        first_hour=0.0,
+    )  # fmt: skip
+    made, split = blended(data, Times(0.9))
+    errors = evaluate(made, data, split).rollout
+    assert errors["model"][5] > 3 * errors["climatology"][5]
+    assert errors["blend"][0] < 1.02 * errors["damped persistence"][0]
+    assert errors["blend"][0] < 0.9 * errors["climatology"][0]
+    assert all(errors["blend"][n] < 1.02 * errors["climatology"][n] for n in range(len(errors["blend"])))  # fmt: skip
+
+
+def test_a_model_of_an_advected_field_keeps_its_weight():
+    """A field that moves by half a cell, known to the model but for its own noise."""
+    generator = np.random.default_rng(0)
+    modes = np.arange(1, 9)
+    sizes, phases = generator.normal(size=(2, 8, 2))
+    x = np.arange(24)[:, None, None] / 24 - np.arange(200)[:, None, None, None] / 48
+    values = (sizes * np.sin(2 * np.pi * modes[:, None] * x + phases)).sum(2)
+    data = replace(decaying_waves(1, values=values[None], num_times=200), time_units="")
+    config = RunConfig.of(**TINY)
+    split = split_of(data, config)
+    made = new_forecaster(data, split, config).eval()
+    advected = Forecaster(Advected(), replace(made.task, predict="state", base="persistence"))
+    found = fit_blend(advected, data, split.training, split.validation)
+    errors = {k: row["rmse_over_std"] for k, row in evaluate(found, data, split).one_step.items()}
+    assert errors["model"] < 0.1 * errors["persistence"]
+    assert errors.get("blend", errors["model"]) < 1.01 * errors["model"]
+
+
+def test_a_variable_that_the_model_predicts_is_the_model_s_and_noise_is_not():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(1, 200, 24, 2))
+    values[..., 0] = np.where(np.arange(200) % 2, 1, -1)[:, None] * generator.normal(size=24)
+    values[..., 0] += 0.01 * generator.normal(size=(200, 24))
+    data = replace(decaying_waves(1, values=values, num_times=200), time_units="")
+    split = split_of(data, RunConfig.of(**TINY))
+    made = new_forecaster(data, split, RunConfig.of(**TINY)).eval()
+    task = replace(made.task, predict="state", base="persistence", input_mean=(0.0, 0.0), output_mean=(0.0, 0.0))  # fmt: skip
+    flipped = Forecaster(Times(-1.0), task)
+    found = fit_blend(flipped, data, split.training, split.validation)
+    errors = evaluate(found, data, split).variables
+    first, second = (errors[name] for name in task.outputs)
+    assert first["blend"]["rmse"] < 1.01 * first["model"]["rmse"]
+    assert second["blend"]["rmse"] < 1.02 * second["climatology"]["rmse"]
+    assert second["model"]["rmse"] > 1.3 * second["climatology"]["rmse"]
+
+
 def test_long_rollouts_of_noise_go_to_the_climatology():
-    made, _ = blended(noise(), Times(1.0))
-    columns = made.task.blend.forecasts
-    last = made.task.blend.weights[-1]
-    assert all(row[columns.index("climatology")] + row[columns.index("damped persistence") if "damped persistence" in columns else columns.index("climatology")] > 0.9 for row in last)  # fmt: skip
+    made, split = blended(noise(), Times(1.0))
+    results = evaluate(made, noise(), split)
+    for written, climatology in zip(results.rollout["blend"], results.rollout["climatology"], strict=True):  # fmt: skip
+        assert written < 1.01 * climatology
+    assert results.rollout["model"][-1] > 1.3 * results.rollout["climatology"][-1]
 
 
 def test_a_blend_is_the_weighted_sum_of_rollouts_of_each_forecast():

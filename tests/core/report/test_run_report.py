@@ -101,8 +101,9 @@ def test_a_report_starts_with_the_verdict_and_dates(tmp_path):
     head, _, rest = page.partition("<h2>")
     assert f'<p class="verdict">{inputs.results.verdict}</p>' in re.sub(" (good|bad)", "", head)
     assert "scored from 1987-02-28 to 1987-03-03 (360_day calendar)" in head
-    assert '<th scope="row">a, model</th>' in rest
-    assert "skill over persistence" in rest
+    assert '<th scope="col">a</th>' in rest
+    assert '<th scope="row">model</th>' in rest
+    assert '<th scope="col">skill</th>' in rest
 
 
 @pytest.mark.thorough
