@@ -11,6 +11,8 @@ not made again.
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -23,7 +25,7 @@ from tyro.conf import Positional, arg
 
 from gpo.evaluation.rollout import make_rollouts
 from gpo.evaluation.transfer import resolution_transfer
-from gpo.execution.points import Points
+from gpo.execution.points import ChunkedField, Points, Sites
 from gpo.model import transport
 from gpo.model.layer import Parts
 from gpo.model.transport import Displacements, TransportLayer
@@ -105,6 +107,83 @@ def weighted(parts: Parts) -> None:
         layer.__class__ = WeightedTransport
 
 
+class BlendedScales(TransportLayer):
+    """A layer with transport that samples two smoothed copies, of its scales and of twice these.
+
+    A factor between zero and one blends them: read off the state of a point, or one per particle.
+    """
+
+    by_site = True
+
+    def couple(self, state: ChunkedField, sites: Sites) -> WaveModes:
+        """Returns the modes, and two copies of the source features."""
+        modes = self.modes(state, sites)
+        displacements = partial(sites.map, self.twice_displacement, state, modes)
+        features = sites.map(self.twice_features, state)
+        scales = torch.cat([self.scales(), 2 * self.scales()])
+        return replace(modes, source=sites.lattice(features, scales, displacements))
+
+    def twice_features(self, state: State, points: Points) -> Tensor:
+        """Returns the source features of both copies."""
+        features = self.source_features(state, points)
+        return torch.cat([features, features], -1)
+
+    def twice_displacement(self, state: State, points: Points, modes: WaveModes) -> Tensor:
+        """Returns the displacements of both copies, which are the same."""
+        displacement = self.displacement(state, points, modes)
+        return torch.cat([displacement, displacement], 2)
+
+    def contribution(
+        self, state: State, points: Points, modes: WaveModes, displacement: Displacements
+    ) -> Float[Tensor, "points batch source_channels"]:
+        """Returns the blend of both samples, minus the field at the point."""
+        source = modes.source
+        assert source is not None
+        own = self.twice_features(state, points)
+        if source.unsmoothed is not None:
+            own = points.sample(source)
+        sampled = points.sample(source, torch.cat([displacement, displacement], 2)) - own
+        narrow, wide = (
+            part.unflatten(-1, (self.num_gaussians, -1)) for part in sampled.chunk(2, -1)
+        )
+        choose = self.get_parameter("choose")
+        factor = (state @ choose if self.by_site else choose.expand(*state.shape[:2], -1)).sigmoid()
+        return (narrow + factor.unsqueeze(-1) * (wide - narrow)).flatten(-2)
+
+
+class TwoScales(BlendedScales):
+    """The same with one factor per particle."""
+
+    by_site = False
+
+
+def blended(kind: type[BlendedScales]) -> Callable[[Parts], None]:
+    """Returns what gives particles two scales."""
+
+    def change(parts: Parts) -> None:
+        for layer in transports(parts):
+            shape = (layer.source.shape[0], layer.num_gaussians)[0 if kind.by_site else 1 :]
+            layer.choose = torch.nn.Parameter(torch.zeros(shape))
+            layer.__class__ = kind
+
+    return change
+
+
+class OneStill(TransportLayer):
+    """A layer with transport whose last particle does not move: it diffuses only."""
+
+    def displacement(self, state: State, points: Points, modes: WaveModes) -> Displacements:
+        """Returns displacements, zero for the last particle."""
+        displacement = super().displacement(state, points, modes)
+        return torch.cat([displacement[:, :, :-1], torch.zeros_like(displacement[:, :, -1:])], 2)
+
+
+def one_still(parts: Parts) -> None:
+    """Keeps the last particle at its point."""
+    for layer in transports(parts):
+        layer.__class__ = OneStill
+
+
 def faster_scales(factor: float) -> Callable[[Parts], None]:
     """Returns what lets logarithms of scales learn faster: they are `factor` times a parameter."""
 
@@ -149,6 +228,9 @@ VARIANTS: dict[str, Variant] = {
     "shared": ({}, shared),
     "weights": ({}, weighted),
     "fast-scales": ({}, faster_scales(10.0)),
+    "by-site": ({}, blended(BlendedScales)),
+    "two-scales": ({}, blended(TwoScales)),
+    "one-still": ({}, one_still),
     "start-0.42": ({}, starting_at(0.42)),
     "start-1": ({}, starting_at(1.0)),
     "no-transport": ({"num_transports": 0}, None),

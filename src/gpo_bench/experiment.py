@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,10 @@ from gpo.evaluation.results import Results
 from gpo.model.registry import OptimizerName
 from gpo.training.config import RunConfig
 from gpo.training.run_folder import SCORE, Run, read_log
-from gpo_bench.protocol import Candidate, Protocol
+from gpo_bench.protocol import LONG, SHORT, Candidate, Protocol
+
+FILES = {SHORT: "scores.json", LONG: "finals.json"}
+"""Validation scores of runs with a fraction of the budget."""
 
 
 class ExperimentError(RuntimeError):
@@ -149,59 +153,73 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The selection of optimizer and learning rate by short runs, one per pair of the protocol.
+    """The selection of optimizer and learning rate on validation data, by successive halving.
 
-    If a pair is added to the protocol, only its run is missing.
+    Every pair of the protocol has a short run; the best rate of each optimizer has a longer one. If
+    a pair is added to the protocol, only its runs are missing.
     """
 
     folder: Path
-    """Folder of the short runs."""
+    """Folder of these runs."""
     settings: dict[str, Any]
     """Settings of the runs besides those of the protocol: data and model; the seed is 0."""
     protocol: Protocol
     """Training budget, optimizers and learning rates."""
 
     @property
-    def scores(self) -> dict[Candidate, float]:
-        """Validation score of each finished candidate."""
-        if not self._file.exists():
-            return {}
-        stored = json.loads(self._file.read_text(encoding="utf-8"))
-        return {Candidate.parse(text): score for text, score in stored.items()}
+    def finalists(self) -> list[Candidate]:
+        """The best learning rate of each optimizer; empty while short runs are missing."""
+        scores, by_optimizer = self._scores(SHORT), dict[str, list[Candidate]]()
+        for candidate in self.protocol.candidates:
+            by_optimizer.setdefault(candidate.optimizer, []).append(candidate)
+        if not scores.keys() >= set(self.protocol.candidates):
+            return []
+        return [min(each, key=scores.__getitem__) for each in by_optimizer.values()]
 
     @property
     def best(self) -> Candidate | None:
         """The candidate with the best score; None while runs are missing."""
-        candidates, scores = self.protocol.candidates, self.scores
-        if len(candidates) == 1:
-            return candidates[0]
-        if not scores.keys() >= set(candidates):
+        if len(self.protocol.candidates) == 1:
+            return self.protocol.candidates[0]
+        finalists, scores = self.finalists, self._scores(LONG)
+        if len(finalists) == 1:
+            return finalists[0]
+        if not finalists or not scores.keys() >= set(finalists):
             return None
-        return min(candidates, key=lambda candidate: scores[candidate])
+        return min(finalists, key=scores.__getitem__)
 
     def select(self, threads: int) -> Candidate:
         """Returns the best candidate after the missing runs; other seeds wait meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "tuning.lock"):
-            for candidate in self.protocol.candidates:
-                if self.best is None and candidate not in self.scores:
-                    self._run(candidate, threads)
+            if self.best is None:
+                self._run(self.protocol.candidates, SHORT, threads)
+            if self.best is None:
+                self._run(self.finalists, LONG, threads)
         best = self.best
         assert best is not None
         return best
 
-    def _run(self, candidate: Candidate, threads: int) -> None:
-        run = Run(self.folder / str(candidate).replace(" ", "-"))
-        settings = {**self.protocol.tuning(), **self.settings, "seed": 0, **asdict(candidate)}
-        run_gpo("train", settings, run.folder, threads)
-        score = min(row[SCORE] for row in read_log(run) if SCORE in row)
-        shutil.rmtree(run.checkpoints, ignore_errors=True)
-        scores = {str(key): value for key, value in {**self.scores, candidate: score}.items()}
-        write_text(self._file, json.dumps(scores, indent=2) + "\n")
+    def _run(self, candidates: Sequence[Candidate], fraction: int, threads: int) -> None:
+        """Makes the runs that are missing with a fraction of the budget."""
+        for candidate in candidates:
+            scores = self._scores(fraction)
+            if candidate in scores:
+                continue
+            name = str(candidate).replace(" ", "-")
+            run = Run(self.folder / (name if fraction == SHORT else f"{name}-of-{fraction}"))
+            shared = {**self.protocol.tuning(fraction), **self.settings, "seed": 0}
+            run_gpo("train", {**shared, **asdict(candidate)}, run.folder, threads)
+            scores[candidate] = min(row[SCORE] for row in read_log(run) if SCORE in row)
+            shutil.rmtree(run.checkpoints, ignore_errors=True)
+            stored = {str(key): value for key, value in scores.items()}
+            write_text(self.folder / FILES[fraction], json.dumps(stored, indent=2) + "\n")
 
-    @property
-    def _file(self) -> Path:
-        return self.folder / "scores.json"
+    def _scores(self, fraction: int) -> dict[Candidate, float]:
+        """Returns the validation score of each finished run with a fraction of the budget."""
+        path = self.folder / FILES[fraction]
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return {Candidate.parse(text): score for text, score in stored.items()}
 
 
 def run_gpo(

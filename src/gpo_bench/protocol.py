@@ -18,6 +18,8 @@ from gpo.training.config import RECIPES
 OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "muon")
 LEARNING_RATES = (5e-4, 2e-3, 6e-3)
 """Each model has the pair of optimizer and learning rate that is best on validation data."""
+SHORT, LONG = 6, 2
+"""Divisors of the budget: of runs for every pair, and for the best rate of each optimizer."""
 MODELS = tuple(listed_models())
 """Names of all models, which are also the names of table rows."""
 
@@ -62,12 +64,12 @@ class Protocol:
         unlimited = {"epochs": 100_000, "patience": 100_000}
         return {"preset": self.preset, "noise": 0.0, **unlimited, **limit}
 
-    def tuning(self) -> dict[str, Any]:
-        """Returns the settings of a run that tests a candidate with a sixth of the budget."""
+    def tuning(self, fraction: int) -> dict[str, Any]:
+        """Returns the settings of a run that tests a candidate with a fraction of the budget."""
         settings = self.settings()
         for name in ("budget_cpu", "steps"):
             if name in settings:
-                settings[name] = type(settings[name])(settings[name] / 6)
+                settings[name] = type(settings[name])(settings[name] / fraction)
         return settings
 
     def threads(self, available: int) -> int:
@@ -87,12 +89,12 @@ class Protocol:
             return "protocol paper: AdamW from 1e-3 with StepLR, up to 500 epochs, early stopping"
         unit = "CPU seconds of training" if self.name == "budget" else "steps"
         rates = ", ".join(f"{rate:g}" for rate in LEARNING_RATES)
-        trial = self.tuning().get("budget_cpu") or self.tuning().get("steps")
         return (
             f"protocol {self.name}: {self.amount:g} {unit} for every model, increments, "
-            f"cosine schedule; optimizer AdamW or Muon and learning rate out of {rates}: of these "
-            f"{len(self.candidates)} pairs the best on validation data after {trial:g} {unit} each, "
-            f"in addition to the {self.amount:g}"
+            f"cosine schedule; optimizer AdamW or Muon and learning rate out of {rates}, selected on "
+            f"validation data: the best rate of each optimizer after {self.amount / SHORT:g} {unit}, "
+            f"of these two the better one after {self.amount / LONG:g}, in addition to the "
+            f"{self.amount:g}"
         )
 
 

@@ -97,10 +97,14 @@ def test_every_model_has_the_same_protocol(tmp_path, calls):
     assert all(rule == rules[0] for rule in rules)
     assert rules[0]["budget_cpu"] == 60
     tuning = [settings for command, settings in calls if command == "train"]
-    assert {settings["budget_cpu"] for settings in tuning} == {10}
+    short, long = ([s for s in tuning if s["budget_cpu"] == amount] for amount in (10, 30))
+    assert len(short) + len(long) == len(tuning)
     # All seeds of a model share one choice, and all models have the same candidates.
-    tried = [tuple(s[name] for name in CHOSEN) for s in tuning if s["model"] != "cno"]
+    tried = [tuple(s[name] for name in CHOSEN) for s in short if s["model"] != "cno"]
     assert sorted(tried) == sorted(product(("gpo", "fno"), OPTIMIZERS, LEARNING_RATES))
+    # The best rate of each optimizer, three times as long.
+    finals = [tuple(s[name] for name in CHOSEN) for s in long]
+    assert sorted(finals) == sorted(product(("gpo", "fno"), OPTIMIZERS, LEARNING_RATES[1:2]))
 
 
 def test_the_pair_of_optimizer_and_rate_with_the_best_validation_score_is_taken(tmp_path, calls):
@@ -128,7 +132,7 @@ def test_scores_and_outcomes_of_earlier_versions_are_those_of_adamw(tmp_path, ca
     # Only Muon is tried, and runs again because it is better.
     calls.clear()
     make(tmp_path, ["fno"])
-    assert Counter((command, settings["optimizer"]) for command, settings in calls) == {("train", "muon"): 3, ("run", "muon"): 2}  # fmt: skip
+    assert Counter((command, settings["optimizer"]) for command, settings in calls) == {("train", "muon"): 4, ("train", "adamw"): 1, ("run", "muon"): 2}  # fmt: skip
     assert list(json.loads(scores.read_text()))[3:] == ["muon 0.0005", "muon 0.002", "muon 0.006"]
 
 
@@ -148,7 +152,8 @@ def test_an_experiment_tries_what_was_added_to_the_learning_rates(
     monkeypatch.setattr(protocol, "LEARNING_RATES", (*LEARNING_RATES, added))
     _, _, grid = make(tmp_path, ["gpo"])
     # The new rate is tried once for both seeds; only where it is better they run again.
-    assert sorted(command for command, _ in calls[before:]) == [*then, "train", "train"]
+    trials = ["train"] * (4 if then else 2)
+    assert sorted(command for command, _ in calls[before:]) == [*then, *trials]
     assert {settings["learning_rate"] for _, settings in calls[before:]} == {added}
     best = added if then else LEARNING_RATES[1]
     assert {outcome.learning_rate for outcome in grid.outcomes["gpo", "ns2d"]} == {best}
@@ -383,8 +388,9 @@ def test_rows_of_an_ablation_separate_by_two_standard_deviations(tmp_path):
 
 def test_protocols_say_what_they_are():
     assert Protocol("steps", 600.0).settings()["steps"] == 600
-    assert Protocol("steps", 600.0).tuning()["steps"] == 100
-    assert "of these 6 pairs the best on validation data after 20 CPU" in str(Protocol())
+    assert Protocol("steps", 600.0).tuning(6)["steps"] == 100
+    assert "the best rate of each optimizer after 20 CPU" in str(Protocol())
+    assert "the better one after 60, in addition to the 120" in str(Protocol())
     assert Protocol("paper").candidates == (Candidate("adamw", 1e-3),)
     assert Protocol("paper").settings()["schedule"] == "step"
 
@@ -409,7 +415,7 @@ def test_a_real_table_of_two_small_experiments(tmp_path, capsys, monkeypatch):
          "--amount", "6", "--files", str(tmp_path), "--runs", str(tmp_path / "runs"), "--jobs", "2",
          "--out", str(tmp_path / "results")]
     )  # fmt: skip
-    assert Counter(calls) == {"train": 12, "run": 2}
+    assert Counter(calls) == {"train": 16, "run": 2}
     text = (tmp_path / "results" / "table1" / "table.md").read_text()
     assert "| fno |" in text
     assert "(6)" in text

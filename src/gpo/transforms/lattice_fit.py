@@ -25,7 +25,7 @@ from gpo.transforms.smoothing import AbstractSmoothing, BoxSmoothing
 from gpo.transforms.stencil import NodeStencil
 from gpo.transforms.waves import Region, Waves
 
-MAX_NODES_PER_SITE = 4
+MAX_NODES_PER_SITE = 3
 """Nodes per site up to which sites form a grid with gaps; beyond, they are unstructured."""
 
 MARGIN = 6.0

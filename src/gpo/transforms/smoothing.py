@@ -142,10 +142,10 @@ def smoothed(
     if mask is None:
         return _apply(features, smoothing, variance)
     total = _apply(mask.expand(-1, -1, len(scales)).to(features), smoothing, variance)
-    # Positive at every active node.
-    total = torch.where(mask > 0, total, 1.0).unsqueeze(-1)
-    parts = _apply(features * mask, smoothing, variance).unflatten(-1, (len(scales), -1))
-    return (parts / total).flatten(-2) * mask
+    # The sum is positive at every active node.
+    factor = mask / torch.where(mask > 0, total, 1.0)
+    factor = factor.repeat_interleave(features.shape[-1] // len(scales), dim=-1)
+    return _apply(features * mask, smoothing, variance) * factor
 
 
 def _apply(features: Tensor, smoothing: AbstractSmoothing, variance: Tensor) -> Tensor:

@@ -42,10 +42,15 @@ class NodeStencil:
         if self.nodes is None:
             assert interpolated is not None
             return interpolated
-        if self.own is not None:
-            zeros = field.new_zeros(num_nodes + 1, batch, channels)
-            field = zeros.index_copy(0, self.own, field)[:num_nodes]
-        return field if interpolated is None else field.index_copy(0, self.nodes, interpolated)
+        if self.own is None:
+            return field if interpolated is None else field.index_copy(0, self.nodes, interpolated)
+        rows, nodes = field, self.own
+        if interpolated is not None:
+            rows, nodes = torch.cat([field, interpolated]), torch.cat([nodes, self.nodes])
+        # Every node is one of these; the last row takes sites without a node.
+        return field.new_empty(num_nodes + 1, *rows.shape[1:]).index_copy_(0, nodes, rows)[
+            :num_nodes
+        ]
 
     def at_sites(self, kept: Int[Tensor, " kept"]) -> "NodeStencil":
         """Returns the stencil on a subset of the sites, which holds all that contribute."""
