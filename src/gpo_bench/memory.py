@@ -126,7 +126,8 @@ def memory_table(chosen: Sequence[Sequence[Row]], memory: float, max_batch: int)
     table.notes.append(
         "gpo-paper has the paper's sizes of each benchmark, other models their defaults. Memory is "
         "the peak of a training step (forward, backward, AdamW) without model and batch. The batch "
-        f"is doubled while twice its memory is at most {memory:g} GB, up to {max_batch}."
+        f"is doubled while twice its memory is at most {memory:g} GB, up to {max_batch}; "
+        "larger ones were not measured."
     )
     measured = {(series[0]["benchmark"], series[0]["model"]) for series in chosen}
     models = dict.fromkeys(model for _, model in sorted(measured))
