@@ -83,6 +83,8 @@ class Reader:
     """Whether the dimensions have names in the file, which forecasts keep."""
     handles: tuple[str, ...] = ()
     """Options that `open` applies itself, such as `coords`."""
+    check: Callable[[Path, ReadOptions], Sequence[str]] = lambda path, options: ()
+    """Called once before a file is read; raises a `DataError`, or returns notes for the user."""
 
     def read_static(
         self, path: Path, name: str, options: ReadOptions
@@ -91,13 +93,15 @@ class Reader:
         if not self.has_names:
             return None
         options = replace(options, variables=(name,))
+        self.check(path, options)
         return read_static(Source(path, self.name, partial(self.open, path, options)), name)
 
     def read(self, path: Path, options: ReadOptions = ReadOptions()) -> FieldData:
         """Returns the data of a file."""
         unused = {name: type(getattr(options, name))() for name in self.handles}
         source = Source(path, self.name, partial(self.open, path, options), self.has_names)
-        return build_data(source, replace(options, **unused))
+        notes = tuple(self.check(path, options))
+        return replace(build_data(source, replace(options, **unused)), notes=notes)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpo.data.dataset import DataError, FieldData, MapReader
 from gpo.data.readers.array_files import SUFFIXES, open_arrays
+from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.registry import check_data_file
 from gpo.data.untrusted import read_in_child
 from gpo.optional import require
@@ -27,6 +28,7 @@ def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
         arrays = {name: array.values() for name, array in stored.items() if name in names}
     else:
         files = require("gpo.data.readers.gridded", "data", "Reading NetCDF")
+        files.check_chunks(path, ReadOptions(variables=tuple(names)))
         with files.open_dataset(path, names) as dataset:
             arrays = {name: dataset[name].values for name in names if name in dataset.variables}
     if len(arrays) < len(names):
