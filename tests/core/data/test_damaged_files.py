@@ -19,9 +19,8 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import read_query_points
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.classic_netcdf import check_length
-from gpo.data.readers.grib_messages import _messages
 from gpo.data.readers.hdf5 import check_hdf5
+from gpo.data.readers.lengths import _messages, check_length
 from gpo.data.readers.registry import open_data
 from gpo.data.summary import value_notes
 from tests.contracts.samples import SAMPLES

@@ -15,10 +15,9 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.build import Reader
-from gpo.data.readers.cf_attributes import name_in_file
-from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
-from gpo.data.readers.grib_messages import check_messages, count_messages
 from gpo.data.readers.lazy import REOPENED
+from gpo.data.readers.lengths import CLASSIC_STARTS, check_length, check_messages, count_messages
+from gpo.data.readers.names import name_in_file
 from gpo.data.readers.zarr_metadata import is_zarr
 from gpo.optional import MissingPackageError, require
 

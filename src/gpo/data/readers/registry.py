@@ -8,6 +8,7 @@ soon as `tests/contracts/samples.py` has a file of its layout.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -21,10 +22,9 @@ from gpo.data.frame_cache import cached
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join
 from gpo.data.periodic import make_axes_periodic
-from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.base import ReadOptions, check_regular
 from gpo.data.readers.build import Reader, Source, build_data
 from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
-from gpo.data.readers.size_checks import check_regular
 from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
 from gpo.data.untrusted import read_in_child
 from gpo.optional import MissingPackageError, raise_missing_package
@@ -34,7 +34,7 @@ BUILT_IN = {
     "ns2d": "gpo.data.readers.fno:READER",
     "well": "gpo.data.readers.well:READER",
     "pdebench": "gpo.data.readers.pdebench:READER",
-    "airfoil": "gpo.data.readers.airfoil:READER",
+    "airfoil": "gpo.data.readers.fno:AIRFOIL",
     "mesh-series": "gpo.data.readers.mesh_series:READER",
     "gridded": "gpo.data.readers.gridded:READER",
     "arrays": "gpo.data.readers.arrays:READER",
@@ -198,16 +198,17 @@ def open_static(
     """
     if options.untrusted:
         return read_in_child(path, open_static, path, name, replace(options, untrusted=False))
-    try:
+    with suppress(DataError):
         data = open_data(path, replace(options, extra_inputs=(name,)))
-    except DataError:
-        # A file with static fields only has no times.
-        return _recognise(path).read_static(path, name, options) if path.exists() else None
-    for field in data.candidates:
-        if field.variable.name == name and field.kind == "static":
-            return field.variable, field.read(), data.geometry()
-    # A file with a scalar time is a series of one frame, whose fields are no candidates.
-    return _recognise(path).read_static(path, name, options)
+        for field in data.candidates:
+            if field.variable.name == name and field.kind == "static":
+                return field.variable, field.read(), data.geometry()
+    with suppress(DataError):
+        # A file may have no times.
+        data = open_data(path, replace(options, variables=(name,), takes_frames=True))
+        if (len(data.variables), data.num_samples, len(data.time)) == (1, 1, 1):
+            return data.variables[0], data.frames(0).ravel().astype(np.float64), data.geometry()
+    return None
 
 
 def load_reader(name: str) -> Reader:
