@@ -5,7 +5,7 @@ are read frame by frame may be of any size.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,12 +65,6 @@ def check_increasing(path: Path, name: str, axis: np.ndarray) -> np.ndarray:
     if axis[0] > axis[-1]:
         raise DataError(path, name, "must increase, got coordinates that decrease.")
     return axis
-
-
-def check_not_missing(path: Path, name: str, portions: Iterable[np.ndarray]) -> None:
-    """Raises a `DataError` if a variable is missing everywhere; stops at the first finite value."""
-    if not any(np.isfinite(values).any() for values in portions):
-        raise DataError(path, name, "holds no number at all: every value is NaN or infinite.")
 
 
 def check_latitudes(path: Path, name: str, latitude: np.ndarray) -> None:

@@ -143,13 +143,10 @@ def is_flat(dataset: xr.Dataset, dim: str) -> bool:
 
 def is_extra(dataset: xr.Dataset, dim: str) -> bool:
     """Returns whether a dimension is that of levels, ensemble members or forecast steps."""
-    if dim.lower() in EXTRA_NAMES:
-        return True
     coordinate = coordinate_along(dataset, dim)
     if coordinate is None:
-        return False
-    is_vertical = "positive" in coordinate.attrs or coordinate.attrs.get("axis") == "Z"
-    return is_vertical or standard_name(coordinate) in EXTRA_STANDARD_NAMES
+        return dim.lower() in EXTRA_NAMES
+    return _is_vertical(coordinate, EXTRA_NAMES, EXTRA_STANDARD_NAMES)
 
 
 def name_in_file(name: str, available: Sequence[str]) -> str | None:
@@ -170,7 +167,11 @@ def read_levels(dataset: xr.Dataset, at: Mapping[str, int]) -> dict[str, str]:
         name = str(key)
         is_selected = variable.dims == (name,) and name in at
         is_number = variable.dtype.kind in "iuf"
-        if (is_selected or variable.ndim == 0) and is_number and _is_level(dataset[name]):
+        if (
+            (is_selected or variable.ndim == 0)
+            and is_number
+            and _is_vertical(dataset[name], LEVEL_NAMES, LEVEL_STANDARD_NAMES)
+        ):
             value = variable.values[at[name]] if is_selected else variable.values
             levels[name] = f"{float(value):g}"
     return levels
@@ -205,12 +206,11 @@ def file_axes(
     return tuple(zip(dims, numbers, strict=True))
 
 
-def _is_level(array: xr.DataArray) -> bool:
-    """Returns whether a coordinate is a height, depth, pressure or level number."""
-    if "positive" in array.attrs or array.attrs.get("axis") == "Z":
-        return True
-    standard = str(array.attrs.get("standard_name", "")).lower()
-    return str(array.name).lower() in LEVEL_NAMES or standard in LEVEL_STANDARD_NAMES
+def _is_vertical(array: xr.DataArray, names: Sequence[str], standard_names: Sequence[str]) -> bool:
+    """Returns whether a coordinate is a level by its attributes, or has one of the names."""
+    is_stated = "positive" in array.attrs or array.attrs.get("axis") == "Z"
+    name, standard = str(array.name).lower(), standard_name(array)
+    return is_stated or name in names or standard in standard_names
 
 
 ACROSS = ("x", "lon", "long", "longitude", "easting")

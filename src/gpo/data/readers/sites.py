@@ -8,7 +8,7 @@ import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
-from gpo.data.readers.base import check_latitudes, check_not_missing, choose_variables
+from gpo.data.readers.base import check_latitudes, choose_variables
 from gpo.data.readers.names import (
     area_along,
     column_groups,
@@ -135,7 +135,8 @@ def mask_missing(
         if has_value.all():
             return geometry
     for name, present in zip(names, has_value.T, strict=True):
-        check_not_missing(path, name, [np.where(present, 0.0, np.nan)])
+        if not present.any():
+            raise DataError(path, name, "holds no number at all: every value is NaN or infinite.")
     try:
         return geometry.masked(np.asarray(~has_value.all(1)))
     except ValueError as error:
