@@ -175,8 +175,8 @@ def read_times(
     units = str(coordinate.attrs.get("units", "")).strip()
     if "since" in units:
         calendar = str(coordinate.attrs.get("calendar", "standard"))
-        per_unit, *first = _first_date(path, name, values[0].item(), units, calendar)
-        return np.round(elapsed * per_unit, 9), "h", *first
+        per_unit, hour, origin = _first_date(path, name, values[0].item(), units, calendar)
+        return np.round(elapsed * per_unit, 9), "h", hour, origin
     if units in ("", "1"):
         return values.astype(np.float64), "", None, None
     if units.lower() not in DURATIONS:

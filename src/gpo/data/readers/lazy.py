@@ -138,11 +138,11 @@ def _read_arranged(
     index = dict(zip(dims, key, strict=True))
     values = read(tuple(index.get(label, at.get(label, 0)) for label in order))
     kept = [label for label in order if isinstance(index.get(label), slice)]
-    returned = [label for label in dims if isinstance(index[label], slice)]
+    returned = {label: part for label, part in index.items() if isinstance(part, slice)}
     values = values.transpose([kept.index(label) for label in returned if label in kept])
-    for axis, label in enumerate(returned):
+    for axis, (label, part) in enumerate(returned.items()):
         if label not in kept:
-            count = len(range(shape[dims.index(label)])[index[label]])
+            count = len(range(*part.indices(shape[dims.index(label)])))
             values = np.repeat(np.expand_dims(values, axis), count, axis)
     return values.astype(np.uint8) if values.dtype == bool else values
 
