@@ -13,7 +13,7 @@ from gpo.data.generate import generate
 from gpo.data.inputs import open_with_forcings
 from gpo.data.masks import with_mask
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.sample_parameters import maps_from_parameters
+from gpo.data.readers.registry import maps_from_parameters
 from gpo.data.splits import Split
 from gpo.forecast.forecaster import Forecaster, Task
 from gpo.parallel.processes import global_rank

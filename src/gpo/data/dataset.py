@@ -96,6 +96,8 @@ class FieldData:
     """Name of the time dimension in the file."""
     num_inputs: int = 0
     """Number of variables that static maps have as inputs; 0 for time series."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the file, such as parts that are not in it."""
 
     def __post_init__(self) -> None:
         """Raises a `DataError` for empty or unsorted times and for missing content."""

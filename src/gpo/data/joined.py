@@ -39,10 +39,11 @@ def join(parts: Sequence[FieldData], source: Path, variables: Sequence[str] = ()
     names = [name for group in groups for name in group]
     for part in parts[1:]:
         check_same_kind(parts[0], part)
+    notes = tuple(f"{part.source.name}: {note}" for part in parts for note in part.notes)
     if not parts[0].has_time or len(groups) == 1 or len(set(names)) < len(names):
-        return _join_in_time(parts, source)
+        return replace(_join_in_time(parts, source), notes=notes)
     whole = [_join_in_time(group, source) for group in groups.values()]
-    return _merge(whole, source, variables)
+    return replace(_merge(whole, source, variables), notes=notes)
 
 
 def _merge(parts: Sequence[FieldData], source: Path, variables: Sequence[str]) -> FieldData:

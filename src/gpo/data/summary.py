@@ -78,8 +78,9 @@ def _values(data: FieldData, stride: int) -> Iterator[np.ndarray]:
 def value_notes(data: FieldData, bounded: Sequence[str] = ()) -> list[str]:
     """Returns notes on values that a model would learn as they are, but that mean something else.
 
-    They are codes of missing values, such as -9999, sites at one position with different values, and
-    outputs that are never negative but close to zero, where forecasts may be negative.
+    They are codes of missing values, such as -9999, sites at one position with different values,
+    outputs that are never negative but close to zero, where forecasts may be negative, and what the
+    reader noted of the file.
 
     Args:
         data: The data set.
@@ -95,7 +96,7 @@ def value_notes(data: FieldData, bounded: Sequence[str] = ()) -> list[str]:
         if is_close and variable.name in outputs and variable.name not in bounded:
             bound = f"--non-negative {variable.name} bounds them"
             notes.append(f"{variable.name} is never negative, but forecasts may be: {bound}")
-    return [*notes, *_position_note(data, frames)]
+    return [*data.notes, *notes, *_position_note(data, frames)]
 
 
 def _code_note(name: str, values: np.ndarray) -> list[str]:

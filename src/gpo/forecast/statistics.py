@@ -37,14 +37,17 @@ class Normalizer:
     std: np.ndarray
 
     @classmethod
-    def fit(cls, portions: Iterable[tuple[np.ndarray, np.ndarray]]) -> "Normalizer":
+    def fit(
+        cls, portions: Iterable[tuple[np.ndarray, np.ndarray]], names: Sequence[str] = ()
+    ) -> "Normalizer":
         """Returns the statistics of a stream of fields in one pass.
 
         Args:
             portions: Pairs of values (times, points, variables) and quadrature weights
                 (points); NaN and points of weight zero are ignored.
+            names: Names of the variables in error messages.
         """
-        moments = Moments()
+        moments = Moments(names)
         for values, weights in portions:
             moments.add(values, weights)
         return moments.normalizer()
@@ -57,7 +60,8 @@ class Normalizer:
 class Moments:
     """Weighted sums over a stream of fields, for mean and variance."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = names
         self._shift: np.ndarray | None = None
         self._mass = self._total = self._squares = np.zeros(0)
         self._varies: np.ndarray | bool = False
@@ -94,9 +98,11 @@ class Moments:
             (self._squares < MIN_SQUARE * self._mass) & self._varies
         )
         if is_lost.any():
+            number = int(np.flatnonzero(is_lost)[0])
+            name = self._names[number] if self._names else f"variable {number + 1}"
             raise ValueError(
-                f"variable {int(np.flatnonzero(is_lost)[0]) + 1} must be between 1e-150 and 1e150 in "
-                "magnitude, to be squared in double precision: change its units."
+                f"{name} must be between 1e-150 and 1e150 in magnitude, to be squared in double "
+                "precision: change its units."
             )
         std = np.sqrt(np.maximum(self._squares / self._mass - mean**2, 0))
         # A constant variable is only shifted.
@@ -271,7 +277,8 @@ def training_statistics(
 def _of_maps(
     data: FieldData, samples: Sequence[TimeSlice], means: SiteMeans | None
 ) -> tuple[Normalizer, Normalizer]:
-    inputs, outputs = Moments(), Moments()
+    names = [variable.name for variable in data.variables]
+    inputs, outputs = Moments(names[: data.num_inputs]), Moments(names[data.num_inputs :])
     common = (means.inputs.numpy(), means.outputs.numpy()) if means else (0.0, 0.0)
     for part in frame_chunks(data, used_frames(samples)):
         values, weights = part.read(data), data.geometry(part.sample).weights
@@ -285,7 +292,8 @@ def _of_series(
 ) -> tuple[Normalizer, np.ndarray]:
     """Returns statistics of all frames, and the mean square change from the last input to the target."""
     inputs = {(window.sample, window.target): window.last for window in windows}
-    states, mass, squares = Moments(), np.zeros(1), np.zeros(1)
+    states = Moments([variable.name for variable in data.variables])
+    mass, squares = np.zeros(1), np.zeros(1)
     parts = frame_chunks(data, used_frames(windows))
     trajectory, recent = -1, dict[int, np.ndarray]()
     lead = max(window.lead for window in windows)
@@ -318,7 +326,8 @@ def forcing_statistics(data: FieldData, windows: Sequence[TimeSlice]) -> Normali
         count = len(forcing.variables)
         if forcing.is_scaled:
             alone = replace(data, known=(forcing,))
-            parts.append(Normalizer.fit(_forcing_frames(alone, windows, forcing.is_constant)))
+            frames = _forcing_frames(alone, windows, forcing.is_constant)
+            parts.append(Normalizer.fit(frames, [part.name for part in forcing.variables]))
         else:
             parts.append(Normalizer(np.zeros(count), np.ones(count)))
     return Normalizer(

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 
 from gpo.data.dataset import FieldData
-from gpo.data.readers.airfoil import NAMES, check_shapes
+from gpo.data.readers.fno import AIRFOIL_FILES, check_shapes
 from gpo.data.readers.hdf5 import dataset
 from gpo.data.readers.pdebench import AXES, FLOW
 from gpo.data.readers.sites import component_names
@@ -26,9 +26,9 @@ def write_airfoil(folder: Path, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> 
         y: Vertical coordinates of the same shape.
         q: Flow of shape (samples, channels, rows, columns); channel 4 is the Mach number.
     """
-    check_shapes(folder, x, y, q)
+    check_shapes(folder, x.shape, y.shape, q.shape)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, values in zip(NAMES, (x, y, q), strict=True):
+    for name, values in zip(AIRFOIL_FILES, (x, y, q), strict=True):
         np.save(folder / name, values, allow_pickle=False)
 
 

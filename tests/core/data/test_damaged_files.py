@@ -14,14 +14,15 @@ import pytest
 import xarray as xr
 from zarr.codecs import BloscCodec
 
+from gpo.cli.describe import describe
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.query_points import read_query_points
 from gpo.data.readers.base import ReadOptions
-from gpo.data.readers.classic_netcdf import check_length
-from gpo.data.readers.grib_messages import _messages
 from gpo.data.readers.hdf5 import check_hdf5
+from gpo.data.readers.lengths import _messages, check_length
 from gpo.data.readers.registry import open_data
+from gpo.data.summary import value_notes
 from tests.contracts.samples import SAMPLES
 from tests.core.data.readers.gridded_files import grid, write_grib
 
@@ -313,7 +314,11 @@ def test_a_chunk_of_another_name_does_not_read_as_missing(tmp_path, zarr_format,
         open_data(path)
     # Frames without any value are not stored, and other files may lie beside whole arrays.
     chunk.with_name(name).unlink()
-    assert np.isnan(open_data(path).frames(0)).sum() == whole[0].size
+    data = open_data(path)
+    assert np.isnan(data.frames(0)).sum() == whole[0].size
+    (note,) = (note for note in value_notes(data) if "chunks" in note)
+    assert note == "1 of 2 chunks of t2m are not in the store; they are read as missing"
+    assert any(note in text for _, text in describe(data))
     (path / "lat/note.txt").write_text("hand-made")
     open_data(path)
 

@@ -79,6 +79,18 @@ def test_files_of_one_frame_with_a_scalar_time_are_one_series(tmp_path, name):
     assert (variable.name, values.tolist()) == ("land", [1] * 12)
 
 
+def test_a_static_field_is_read_beside_series_of_which_levels_must_be_selected(tmp_path):
+    land, levels = np.arange(12).reshape(3, 4) % 2 == 0, np.zeros((5, 2, 3, 4))
+    content = {"land": (("y", "x"), land), "u": (("time", "level", "y", "x"), levels)}
+    xr.Dataset(content, {"time": np.arange(5.0)}).to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(DataError, match="`level` has 2 values"):
+        open_data(tmp_path / "a.nc")
+    variable, values, geometry = open_static(tmp_path / "a.nc", "land", ReadOptions())
+    assert (variable.name, values.tolist()) == ("land", land.ravel().astype(float).tolist())
+    assert geometry.grid_shape == (3, 4)
+    assert open_static(tmp_path / "a.nc", "u", ReadOptions()) is None
+
+
 def test_frames_are_read_from_the_files_that_hold_them(tmp_path):
     files = months(tmp_path)
     data = open_data(files)

@@ -16,8 +16,7 @@ import pytest
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.hdf5 import check_hdf5
-from gpo.data.readers.registry import open_data
-from gpo.data.readers.sample_parameters import read_parameters
+from gpo.data.readers.registry import open_data, read_parameters
 from gpo.limits import MAX_BYTES
 from tests.contracts.samples import SAMPLES
 from tests.core.data.readers.gridded_files import grid, save

@@ -8,7 +8,7 @@ The role of an array follows from its name, in any case, and its shape.
 - Axes on the sphere: vectors `lat` and `lon` in degrees, if another array has an axis for each.
 - Points: the arrays that `--coords` names, otherwise `coords`, `coordinates`, `points`, `pts`, `pos`,
   `mesh_pos`, `nodes`, `vertices` or `X_star` (points, dim), or another recognised name
-  (`coordinate_names.py`), such as `elem_xy`, or `node_x` and `node_y`; a constant third coordinate is
+  (`names.py`), such as `elem_xy`, or `node_x` and `node_y`; a constant third coordinate is
   dropped.
 - Mesh cells: `cells`, `triangles`, `elements` or `faces` (cells, 3 or 4), zero-based indices of
   sites; in `.mat` files also one-based, if the last site occurs and zero does not.
@@ -18,7 +18,7 @@ The role of an array follows from its name, in any case, and its shape.
   to all other fields, or to the requested variables.
 - Scalars, vectors with one entry per sample and narrow tables with one row are parameters.
 - Arrays of the shape of the sites, and vectors with one entry per time, can be additional inputs
-  (`array_inputs.py`).
+  (`array_roles.py`).
 - All others are fields, whose axes `axis_order.py` finds by their lengths. If more than one order of
   axes fits, an error asks for it, such as `--select axes=time,y,x`.
 
@@ -34,19 +34,17 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.array_files import SUFFIXES, Stored, open_arrays
-from gpo.data.readers.array_inputs import (
+from gpo.data.readers.array_files import SUFFIXES, open_arrays
+from gpo.data.readers.array_roles import (
+    check_no_coordinates,
     find_inputs,
     is_extra_input,
     match_series,
     parameter_tables,
-    sample_parameters,
-    split_map_inputs,
-)
-from gpo.data.readers.array_sites import (
-    check_no_coordinates,
     possible_coordinates,
     recognised_sites,
+    sample_parameters,
+    split_map_inputs,
     stated_sites,
 )
 from gpo.data.readers.axis_order import (
@@ -67,7 +65,6 @@ from gpo.data.readers.axis_order import (
 )
 from gpo.data.readers.base import ReadOptions, check_axis, choose_variables
 from gpo.data.readers.build import Reader
-from gpo.data.readers.coordinate_names import is_cells
 from gpo.data.readers.lazy import (
     FIND_PERIODIC,
     INPUTS,
@@ -76,8 +73,10 @@ from gpo.data.readers.lazy import (
     SITE_DIMS,
     TIME_UNITS,
     TRAJECTORY,
+    Stored,
     named_dataset,
 )
+from gpo.data.readers.names import is_cells
 from gpo.data.readers.sites import component_names
 
 TIMES = ("t", "tt", "time", "times")

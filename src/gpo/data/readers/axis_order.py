@@ -10,7 +10,6 @@ are `points` (unstructured), some of `x`, `y`, `z` (rectilinear), or `row` and `
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import permutations
 from pathlib import Path
 
@@ -18,17 +17,15 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.array_files import Stored
 from gpo.data.readers.base import check_axis
-from gpo.data.readers.cf_attributes import LATITUDE_NAMES, LONGITUDE_NAMES
 from gpo.data.readers.lazy import (
     DEGREES,
     SITES,
-    Key,
-    lazy_variable,
+    Stored,
     mesh_variables,
     point_coordinates,
 )
+from gpo.data.readers.names import LATITUDE_NAMES, LONGITUDE_NAMES
 from gpo.data.readers.sites import check_cells, check_points
 
 Order = tuple[str, ...]
@@ -289,24 +286,7 @@ class Field:
 
     def variable(self, dims: Order, component: int | None = None) -> xr.Variable:
         """Returns a component of the array with axes in this order; it is read in parts."""
-        shape = [self.length(dim) for dim in dims]
-        dtype = np.dtype(np.uint8) if self.stored.dtype == bool else self.stored.dtype
-        read = partial(_read_field, self, dims, component)
-        return lazy_variable(dims, shape, dtype, read, {"units": self.stored.units})
-
-
-def _read_field(field: Field, dims: Order, component: int | None, key: Key) -> np.ndarray:
-    """Reads a part by one index or slice per dimension, some of which the array may not have."""
-    index = dict(zip(dims, key, strict=True))
-    selected = tuple(index.get(label, component or 0) for label in field.order)
-    values = field.stored.read(selected)
-    kept = [label for label in field.order if isinstance(index.get(label), slice)]
-    remaining = [label for label in dims if isinstance(index[label], slice)]
-    values = values.transpose([kept.index(label) for label in remaining if label in kept])
-    for axis, label in enumerate(remaining):
-        if label not in kept:
-            values = np.expand_dims(values, axis)[(slice(None),) * axis + (index[label],)]
-    return values.astype(np.uint8) if values.dtype == bool else values
+        return self.stored.arranged(self.order, dims, {"component": component or 0}).variable(dims)
 
 
 def match(path: Path, name: str, stored: Stored, axes: Axes, patterns: Sequence[str]) -> Field:

@@ -23,22 +23,13 @@ from gpo.data.geometry import Geometry
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import (
     build_geometries,
-    build_geometry,
     cut_at_largest_gap,
     is_auxiliary,
     is_site_axis,
     site_dims,
 )
-from gpo.data.readers.cf_attributes import (
-    VARIABLE_ATTRIBUTES,
-    axis_attributes,
-    file_axes,
-    read_levels,
-)
-from gpo.data.readers.cf_points import find_columns
 from gpo.data.readers.cf_times import (
     find_time,
-    read_origin,
     read_times,
     scalar_time,
     with_numeric_dates,
@@ -51,6 +42,12 @@ from gpo.data.readers.content import (
     searched_frames,
 )
 from gpo.data.readers.lazy import FIND_PERIODIC, INPUTS, NAME, REOPENED
+from gpo.data.readers.names import (
+    VARIABLE_ATTRIBUTES,
+    axis_attributes,
+    file_axes,
+    read_levels,
+)
 from gpo.data.readers.plan import (
     Plan,
     make_plan,
@@ -59,7 +56,7 @@ from gpo.data.readers.plan import (
     split_levels,
     without_levels,
 )
-from gpo.data.readers.sites import detect_periodic_axes, mask_missing
+from gpo.data.readers.sites import detect_periodic_axes, find_columns, mask_missing
 
 SAMPLE = "sample"
 """Name of the sample dimension of static maps, if a file has none."""
@@ -83,21 +80,15 @@ class Reader:
     """Whether the dimensions have names in the file, which forecasts keep."""
     handles: tuple[str, ...] = ()
     """Options that `open` applies itself, such as `coords`."""
-
-    def read_static(
-        self, path: Path, name: str, options: ReadOptions
-    ) -> tuple[Variable, np.ndarray, Geometry] | None:
-        """Returns a field of a file without times, and its sites; None if there is no such field."""
-        if not self.has_names:
-            return None
-        options = replace(options, variables=(name,))
-        return read_static(Source(path, self.name, partial(self.open, path, options)), name)
+    check: Callable[[Path, ReadOptions], Sequence[str]] = lambda path, options: ()
+    """Called once before a file is read; raises a `DataError`, or returns notes for the user."""
 
     def read(self, path: Path, options: ReadOptions = ReadOptions()) -> FieldData:
         """Returns the data of a file."""
         unused = {name: type(getattr(options, name))() for name in self.handles}
         source = Source(path, self.name, partial(self.open, path, options), self.has_names)
-        return build_data(source, replace(options, **unused))
+        notes = tuple(self.check(path, options))
+        return replace(build_data(source, replace(options, **unused)), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -140,12 +131,24 @@ def _prepare_series(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr
     """
     dataset = cut_at_largest_gap(with_numeric_dates(path, dataset))
     dataset = split_levels(path, dataset, options)
-    if find_time(dataset, [str(dim) for dim in dataset.dims]) is not None:
+    time = find_time(dataset, [str(dim) for dim in dataset.dims])
+    if time is not None and options.takes_frames:
+        requested = [dataset[name] for name in options.variables if name in dataset.variables]
+        if requested and not any(time in array.dims for array in requested):
+            dataset, time = dataset.drop_dims(time), None
+    if time is not None:
         return dataset
     name = scalar_time(dataset)
     if name is None and not options.takes_frames:
         return dataset
-    dataset = dataset if name is None else dataset.set_coords(name)
+    if name is None:
+        # Masks without times may be stored as truth values.
+        masks = {field for field in options.variables if field in dataset.data_vars}
+        dataset = dataset.assign(
+            {field: dataset[field] + 0 for field in masks if dataset[field].dtype == bool}
+        )
+    else:
+        dataset = dataset.set_coords(name)
     name = name or "time"
     fields = [
         str(field)
@@ -160,8 +163,7 @@ def _series(source: Source, content: Content, options: ReadOptions) -> FieldData
     assert dataset is not None
     options = without_levels(dataset, options)
     plan = make_plan(path, dataset, options)
-    time, units, first_hour = read_times(path, dataset, plan.time)
-    origin = read_origin(path, dataset, plan.time)
+    time, units, first_hour, origin = read_times(path, dataset, plan.time)
     levels = read_levels(dataset, plan.selection)
     geometries = build_geometries(path, dataset, plan.sites, plan.time, plan.series, options.coords)
     searched = partial(searched_frames, path, dataset, plan, options.num_files)
@@ -249,31 +251,6 @@ def _parameters(path: Path, dataset: xr.Dataset, plan: Plan) -> dict[str, np.nda
         and not {plan.time, *plan.sites} & {*array.dims}
         and not is_auxiliary(path, dataset, str(name))
     }
-
-
-def read_static(source: Source, name: str) -> tuple[Variable, np.ndarray, Geometry] | None:
-    """Returns a variable without a time axis, and its sites; None if there is no such variable.
-
-    Args:
-        source: The data set.
-        name: Name of the variable.
-    """
-    dataset = source.open()
-    try:
-        prepared = cut_at_largest_gap(with_numeric_dates(source.path, dataset))
-        if name not in prepared.variables:
-            return None
-        array = prepared[name].squeeze(drop=True)
-        dims = [str(dim) for dim in array.dims]
-        if not dims or find_time(prepared, dims) is not None:
-            return None
-        sites = site_dims(source.path, prepared, dims, "")
-        geometry = build_geometry(source.path, prepared, sites, "")
-        values = array.transpose(*sites).values.ravel().astype(np.float64)
-        return Variable(name, str(array.attrs.get("units", ""))), values, geometry
-    finally:
-        if dataset.encoding.get(REOPENED):
-            dataset.close()
 
 
 def _prepare_maps(path: Path, options: ReadOptions, dataset: xr.Dataset) -> xr.Dataset:

@@ -15,7 +15,14 @@ from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
 from gpo.data.index_grids import index_grid
 from gpo.data.readers.base import check_axis, check_latitudes
-from gpo.data.readers.cf_attributes import (
+from gpo.data.readers.grid_mapping import (
+    projected_axes,
+    rotated_axes,
+    rotated_grid,
+    with_projection,
+)
+from gpo.data.readers.lazy import PERIODIC, SITE_DIMS
+from gpo.data.readers.names import (
     area_along,
     coordinate_along,
     degrees_of,
@@ -26,11 +33,7 @@ from gpo.data.readers.cf_attributes import (
     is_time,
     standard_name,
 )
-from gpo.data.readers.cf_points import find_columns, has_columns, listed_points
-from gpo.data.readers.grid_mapping import projected_axes, rotated_axes, rotated_grid
-from gpo.data.readers.lazy import PERIODIC, SITE_DIMS
-from gpo.data.readers.map_projection import with_projection
-from gpo.data.readers.sites import weigh_by_areas
+from gpo.data.readers.sites import find_columns, has_columns, listed_points, weigh_by_areas
 from gpo.data.readers.ugrid import find_mesh, topologies
 from gpo.numerics.domain import Domain
 

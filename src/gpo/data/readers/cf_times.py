@@ -17,8 +17,8 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.dates import TimeOrigin
 from gpo.data.readers.base import check_axis
-from gpo.data.readers.cf_attributes import TIME_NAMES, is_extra, is_time, standard_name
 from gpo.data.readers.lazy import TIME_UNITS
+from gpo.data.readers.names import TIME_NAMES, is_extra, is_time, standard_name
 from gpo.optional import require
 
 DAY = r"(\d{4})-(\d{2})-(\d{2})"
@@ -150,8 +150,10 @@ def scalar_time(dataset: xr.Dataset) -> str | None:
     return str(times[0].name) if times else None
 
 
-def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, str, float | None]:
-    """Returns the times of all frames, their units and, for dates, the hour of day of the first.
+def read_times(
+    path: Path, dataset: xr.Dataset, dim: str
+) -> tuple[np.ndarray, str, float | None, TimeOrigin | None]:
+    """Returns the times of all frames, their units and, for dates, the first: its hour, and itself.
 
     Dates of any calendar are converted to hours since the first frame; other times are unchanged.
     """
@@ -159,7 +161,7 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
         raise DataError(path, dim, "has length zero: there are no frames.")
     coordinate = _time_coordinate(dataset, dim)
     if coordinate is None:
-        return np.arange(dataset.sizes[dim], dtype=np.float64), "", None
+        return np.arange(dataset.sizes[dim], dtype=np.float64), "", None, None
     name = str(coordinate.name)
     if coordinate.dtype.kind not in "iuf":
         raise DataError(path, name, f"must be numbers with units, got {coordinate.dtype}.")
@@ -169,17 +171,17 @@ def read_times(path: Path, dataset: xr.Dataset, dim: str) -> tuple[np.ndarray, s
     if len(elapsed) > 1 and elapsed[1] < 0:
         raise DataError(path, name, "must increase, got times running backwards.")
     if TIME_UNITS in coordinate.attrs:
-        return values.astype(np.float64), str(coordinate.attrs[TIME_UNITS]), None
+        return values.astype(np.float64), str(coordinate.attrs[TIME_UNITS]), None, None
     units = str(coordinate.attrs.get("units", "")).strip()
     if "since" in units:
         calendar = str(coordinate.attrs.get("calendar", "standard"))
-        per_unit, first = _hours(path, name, values[0].item(), units, calendar)
-        return np.round(elapsed * per_unit, 9), "h", first
+        per_unit, hour, origin = _first_date(path, name, values[0].item(), units, calendar)
+        return np.round(elapsed * per_unit, 9), "h", hour, origin
     if units in ("", "1"):
-        return values.astype(np.float64), "", None
+        return values.astype(np.float64), "", None, None
     if units.lower() not in DURATIONS:
         raise DataError(path, name, f"must have units of time, got {units!r}.")
-    return values.astype(np.float64), DURATIONS[units.lower()], None
+    return values.astype(np.float64), DURATIONS[units.lower()], None, None
 
 
 def _time_coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
@@ -190,10 +192,10 @@ def _time_coordinate(dataset: xr.Dataset, dim: str) -> xr.DataArray | None:
     return next((array for array in along if is_time(array)), None)
 
 
-def _hours(
+def _first_date(
     path: Path, name: str, first: int | float, units: str, calendar: str
-) -> tuple[float, float]:
-    """Returns the hours of a unit of time, and the hour of day of the first date."""
+) -> tuple[float, float, TimeOrigin]:
+    """Returns the hours of a unit of time, the hour of day of the first date, and that date."""
     cftime = require("cftime", "data", "Reading dates")
     try:
         start, stop, date = cftime.num2date([0, 1, first], units, calendar)
@@ -201,31 +203,7 @@ def _hours(
         problem = f"has units {units!r} in calendar {calendar!r}, which cannot be decoded: {error}."
         raise DataError(path, name, problem) from error
     midnight = date.replace(hour=0, minute=0, second=0, microsecond=0)
-    return (stop - start).total_seconds() / 3600, (date - midnight).total_seconds() / 3600
-
-
-def read_origin(path: Path, dataset: xr.Dataset, dim: str) -> TimeOrigin | None:
-    """Returns the date of the first frame as the time origin; None if there are no dates.
-
-    Args:
-        path: The file, for error messages.
-        dataset: The open file with undecoded times.
-        dim: Name of the time dimension.
-    """
-    along = [dataset[name] for name, part in dataset.variables.items() if part.dims == (dim,)]
-    # The coordinate variable comes first, then any other variable with dates.
-    along.sort(key=lambda array: array.name != dim)
-    dated = [array for array in along if " since " in str(array.attrs.get("units", ""))]
-    if not dated or (along[0].name == dim and dated[0].name != dim):
-        return None
-    cftime = require("cftime", "data", "Reading dates")
-    units = str(dated[0].attrs["units"]).strip()
-    calendar = str(dated[0].attrs.get("calendar", "standard"))
-    try:
-        first = cftime.num2date(dated[0].values[0].item(), units, calendar)
-    except ValueError as error:
-        problem = f"has units {units!r} in calendar {calendar!r}, which cannot be decoded: {error}."
-        raise DataError(path, str(dated[0].name), problem) from error
     # Round to the nearest second: fractions of a day are not exact.
-    second = first + timedelta(milliseconds=499)
-    return TimeOrigin(second.strftime("%Y-%m-%d %H:%M:%S"), calendar)
+    second = (date + timedelta(milliseconds=499)).strftime("%Y-%m-%d %H:%M:%S")
+    hours = ((stop - start).total_seconds() / 3600, (date - midnight).total_seconds() / 3600)
+    return *hours, TimeOrigin(second, calendar)

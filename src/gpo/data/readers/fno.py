@@ -1,11 +1,17 @@
-"""FNO's Navier-Stokes files: MATLAB `.mat` with vorticity `u`, initial state `a`, times `t`.
+"""Files of FNO and Geo-FNO.
 
-MATLAB stores arrays in column-major order: in a version 7.3 file, which is HDF5, `u` of shape
-(N, x, y, T) appears in h5py as (T, y, x, N). Both orders are read, and version 5 files too.
+FNO's Navier-Stokes files are MATLAB `.mat` with vorticity `u`, initial state `a` and times `t`. MATLAB
+stores arrays in column-major order: in a version 7.3 file, which is HDF5, `u` of shape (N, x, y, T)
+appears in h5py as (T, y, x, N). Both orders are read, and version 5 files too.
+
+Geo-FNO's airfoils are a folder of three arrays: `NACA_Cylinder_X.npy` and `NACA_Cylinder_Y.npy` (N, 221,
+51), the mesh of each sample, and `NACA_Cylinder_Q.npy` (N, channels, 221, 51), whose channel 4 is the
+Mach number around the airfoil. The mesh is the input. Other mesh sizes are read too. All nodes have
+equal weights, as in the published scores of this benchmark. The mesh extends over tens of chords:
+with cell areas as weights, the undisturbed far field would dominate the loss.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +19,11 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.base import ReadOptions, check_axis
+from gpo.data.readers.array_files import matlab_5_shapes, open_arrays
+from gpo.data.readers.base import ReadOptions, check_axis, check_regular
 from gpo.data.readers.build import Reader
-from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
-from gpo.data.readers.lazy import NAME, PART_OF, PERIODIC, SITE_DIMS, TRAJECTORY, Key, lazy_variable
-from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
+from gpo.data.readers.hdf5 import is_hdf5
+from gpo.data.readers.lazy import INPUTS, NAME, PART_OF, PERIODIC, SITE_DIMS, TRAJECTORY
 from gpo.optional import require
 
 if TYPE_CHECKING:
@@ -44,15 +50,24 @@ def open_fno(path: Path, options: ReadOptions) -> xr.Dataset:
     """Returns the recorded vorticity in the periodic unit box; the initial `a` is not a frame."""
     if options.variables not in ((), ("u",), ("vorticity",)):
         raise DataError(path, options.variables[0], "is not in the file, which has vorticity.")
-    u, initial, times = _open_hdf5(path) if is_hdf5(path) else _open_version_5(path)
-    shape = u.shape
+    arrays = open_arrays(path)
+    for name in ("u", "a", "t"):
+        if name not in arrays:
+            raise DataError(path, name, f"is missing; / has {', '.join(sorted(arrays))}.")
+    frames, initial = arrays["u"], arrays["a"].shape
+    if len(frames.shape) != 4 or len(initial) != 3:
+        problem = f"must have rank 4 and `a` rank 3, got {frames.shape} and {initial}."
+        raise DataError(path, "u", problem)
+    # Without the attributes of MATLAB, only the shapes reveal its order of axes.
+    is_reversed = frames.shape[1:] == initial and frames.shape[:3] != initial
+    step = -1 if is_reversed else 1
+    u = frames.arranged(DIMS[::step], DIMS).variable(DIMS)
+    shape, initial, times = u.shape, initial[::step], np.ravel(arrays["t"].values())
     if shape[:3] != initial:
         problem = f"must have shape {shape[:3]} as `u` has, got {initial}."
         raise DataError(path, "a", problem)
     if len(times) != shape[3]:
         raise DataError(path, "t", f"must have {shape[3]} times as `u` has, got {len(times)}.")
-    if 0 in shape:
-        raise DataError(path, "u", f"must not be empty, got shape {shape}.")
     u.attrs |= {"units": "1/s", NAME: "vorticity", PART_OF: "u"}
     coords = {
         dim: xr.Variable(dim, np.arange(count) / count, {PERIODIC: True})
@@ -104,40 +119,69 @@ def _matlab_dataset(
     return dataset
 
 
-def _open_hdf5(path: Path) -> tuple[xr.Variable, tuple[int, ...], np.ndarray]:
-    """Returns `u` in the published order of axes, the shape of `a`, and the times."""
-    with open_hdf5(path) as file:
-        frames = dataset(path, file, "u")
-        shape, dtype, is_matlab = frames.shape, frames.dtype, "MATLAB_class" in frames.attrs
-        initial = dataset(path, file, "a").shape
-        times = np.ravel(array(path, file, "t"))
-    if len(shape) != 4 or len(initial) != 3:
-        raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {shape} and {initial}.")
-    is_reversed = is_matlab or (shape[1:] == initial and shape[:3] != initial)
-    order = slice(None, None, -1 if is_reversed else 1)
-    read = partial(_read_hdf5, path, is_reversed)
-    return lazy_variable(DIMS, shape[order], dtype, read), initial[order], times
-
-
-def _read_hdf5(path: Path, is_reversed: bool, key: Key) -> np.ndarray:
-    with open_hdf5(path) as file:
-        return array(path, file, "u", key[::-1]).T if is_reversed else array(path, file, "u", key)
-
-
-def _open_version_5(path: Path) -> tuple[xr.Variable, tuple[int, ...], np.ndarray]:
-    content = load_matlab_5(path)
-    for name in ("u", "a", "t"):
-        if name not in content:
-            raise DataError(path, name, "is missing.")
-    u, a = content["u"], content["a"]
-    if u.ndim != 4 or a.ndim != 3:
-        raise DataError(path, "u", f"must have rank 4 and `a` rank 3, got {u.shape} and {a.shape}.")
-    return xr.Variable(DIMS, u), a.shape, np.ravel(content["t"])
-
-
 READER = Reader(
     name="ns2d",
     layout="FNO's MATLAB file with u (N, x, y, T), a, t",
     recognises=_recognises,
     open=open_fno,
+)
+
+
+X, Y, Q = AIRFOIL_FILES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")
+MESH_DIMS = ("sample", "row", "column")
+MACH = 4
+"""The channel of Q that is predicted."""
+
+
+def _has_airfoil(path: Path) -> bool:
+    """Returns whether all three files are in the folder, or next to the file."""
+    if path.is_file() and path.name not in AIRFOIL_FILES:
+        return False
+    return all((_folder(path) / name).is_file() for name in AIRFOIL_FILES)
+
+
+def open_airfoil(path: Path, options: ReadOptions) -> xr.Dataset:
+    """Returns the mesh as input and the Mach number as output; arrays are memory-mapped."""
+    folder = _folder(path)
+    for name in AIRFOIL_FILES:
+        check_regular(folder / name)
+    x, y, q = (part for name in AIRFOIL_FILES for part in open_arrays(folder / name).values())
+    check_shapes(folder, x.shape, y.shape, q.shape)
+    x, y = x.values(), y.values()
+    for name, coordinate in ((X, x), (Y, y)):
+        if not np.isfinite(coordinate).all():
+            raise DataError(folder / name, name, "must be finite, got NaN or infinity.")
+    coords = {
+        "x": (MESH_DIMS, x, {"axis": "X"}),
+        "y": (MESH_DIMS, y, {"axis": "Y"}),
+        "cell_area": (MESH_DIMS[1:], np.ones(x.shape[1:]), {"standard_name": "cell_area"}),
+    }
+    mach = q.arranged(("sample", "channel", *MESH_DIMS[1:]), MESH_DIMS, {"channel": MACH}).variable(
+        MESH_DIMS
+    )
+    return xr.Dataset({"mach": mach}, coords, {SITE_DIMS: MESH_DIMS[1:], INPUTS: ("x", "y")})
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def check_shapes(folder: Path, x: tuple[int, ...], y: tuple[int, ...], q: tuple[int, ...]) -> None:
+    """Raises a `DataError` unless the shapes of the three arrays match."""
+    if len(x) != 3 or x[0] < 1 or min(x[1:]) < 2:
+        problem = f"must have shape (samples, rows, columns), not empty, got {x}."
+        raise DataError(folder / X, X, problem)
+    if y != x:
+        raise DataError(folder / Y, Y, f"must have shape {x} as {X} has, got {y}.")
+    if len(q) != 4 or (q[0], *q[2:]) != x or q[1] <= MACH:
+        samples, *grid = x
+        expected = f"({samples}, at least {MACH + 1} channels, {grid[0]}, {grid[1]})"
+        raise DataError(folder / Q, Q, f"must have shape {expected} to match {X}, got {q}.")
+
+
+AIRFOIL = Reader(
+    name="airfoil",
+    layout="Geo-FNO's folder with NACA_Cylinder_X.npy, _Y.npy and _Q.npy",
+    recognises=_has_airfoil,
+    open=open_airfoil,
 )

@@ -15,10 +15,9 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions
 from gpo.data.readers.build import Reader
-from gpo.data.readers.cf_attributes import name_in_file
-from gpo.data.readers.classic_netcdf import CLASSIC_STARTS, check_length
-from gpo.data.readers.grib_messages import check_messages, count_messages
 from gpo.data.readers.lazy import REOPENED
+from gpo.data.readers.lengths import CLASSIC_STARTS, check_length, check_messages, count_messages
+from gpo.data.readers.names import name_in_file
 from gpo.data.readers.zarr_metadata import is_zarr
 from gpo.optional import MissingPackageError, require
 
@@ -47,13 +46,18 @@ def open_gridded(path: Path, options: ReadOptions) -> xr.Dataset:
 
     A GRIB data set does not keep its file open, and indexing its messages again is slow.
     """
-    levels = [label for text in options.select.values() if "," in text for label in text.split(",")]
-    names = (*options.inputs, *options.variables)
-    bases = (name.removesuffix(text) for name in names for text in levels)
-    dataset = open_dataset(path, tuple(dict.fromkeys((*names, *bases))))
+    dataset = open_dataset(path, requested_names(options))
     if file_format(path) != "GRIB":
         dataset.encoding[REOPENED] = True
     return dataset
+
+
+def requested_names(options: ReadOptions) -> tuple[str, ...]:
+    """Returns the requested variables, and those whose levels are requested; nothing for all."""
+    levels = [label for text in options.select.values() if "," in text for label in text.split(",")]
+    names = (*options.inputs, *options.variables)
+    bases = (name.removesuffix(text) for name in names for text in levels)
+    return tuple(dict.fromkeys((*names, *bases)))
 
 
 def open_dataset(path: Path, requested: Sequence[str]) -> xr.Dataset:
@@ -74,9 +78,7 @@ def open_dataset(path: Path, requested: Sequence[str]) -> xr.Dataset:
             if kind == "GRIB":
                 return _open_grib(path, requested, settings)
             if kind == "Zarr":
-                require("zarr", "data", "Reading Zarr")
                 store = _open_zarr(path, settings)
-                _check_chunks(path, store, requested)
                 # The order in which a store lists its arrays is arbitrary.
                 return store[sorted(str(name) for name in store.data_vars)]
             require("netCDF4", "data", "Reading NetCDF")
@@ -91,6 +93,7 @@ def open_dataset(path: Path, requested: Sequence[str]) -> xr.Dataset:
 
 def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
     """Opens a store without masking zeros, the default fill value of missing chunks in format 2."""
+    require("zarr", "data", "Reading Zarr")
     store = xr.open_dataset(
         path, engine="zarr", consolidated=False, mask_and_scale=False, **settings
     )
@@ -101,12 +104,17 @@ def _open_zarr(path: Path, settings: dict[str, Any]) -> xr.Dataset:
     return xr.decode_cf(store, decode_times=False)
 
 
-def _check_chunks(path: Path, store: xr.Dataset, requested: Sequence[str]) -> None:
-    """Raises a `DataError` for missing chunks that would be read as values instead of NaN.
+def check_chunks(path: Path, options: ReadOptions) -> list[str]:
+    """Returns notes on chunks of a Zarr store that are missing, and are read as NaN.
 
-    An incomplete copy cannot be distinguished from zeros that were not written. Coordinates need no such
-    check, as they would not increase.
+    Raises a `DataError` for those that would be read as values: an incomplete copy cannot be
+    distinguished from zeros that were not written. Coordinates need no such check, as they would
+    not increase.
     """
+    if file_format(path) != "Zarr":
+        return []
+    notes: list[str] = []
+    store = open_dataset(path, requested := requested_names(options))
     zarr = require("zarr", "data", "Reading Zarr")
     names = [str(name) for name in store.data_vars]
     selected = {name_in_file(name, names) for name in requested} if requested else {*names}
@@ -114,16 +122,20 @@ def _check_chunks(path: Path, store: xr.Dataset, requested: Sequence[str]) -> No
     # Scalars are not fields but grid mappings or meshes.
     for name in sorted(name for name in names if store[name].ndim and name in selected):
         array = group[name]
-        fill = array.fill_value
+        fill, num_missing = array.fill_value, array.nchunks - array.nchunks_initialized
         is_masked = "_FillValue" in store[name].encoding or (fill is not None and fill != fill)
-        num_missing = 0 if is_masked else array.nchunks - array.nchunks_initialized
-        if num_missing:
+        if num_missing and is_masked:
+            count = f"{num_missing:,} of {array.nchunks:,} chunks of {name}"
+            notes.append(f"{count} are not in the store; they are read as missing")
+        elif num_missing:
             problem = f"lacks {num_missing} of {array.nchunks} chunks, which would be read as {fill or 0}."
             advice = "Copy the store again, or choose others: `--var NAME`. If it is intended:"
             setting = "zarr.config.set({'array.write_empty_chunks': True})"
             rewrite = f"a = zarr.open_array({str(path / name)!r}); a[...] = a[...]"
             command = f'python -c "import zarr; {setting}; {rewrite}"'
             raise DataError(path, name, f"{problem} {advice} {command}")
+    store.close()
+    return notes
 
 
 def _open_grib(path: Path, requested: Sequence[str], settings: dict[str, Any]) -> xr.Dataset:
@@ -159,4 +171,5 @@ READER = Reader(
     open=open_gridded,
     takes_inputs=True,
     has_names=True,
+    check=check_chunks,
 )

@@ -11,13 +11,15 @@ import math
 import mmap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.size_checks import check_chunks, check_total
+from gpo.data.readers.base import check_chunks, check_total
+from gpo.data.readers.lazy import Key, Stored
 from gpo.optional import require
 
 if TYPE_CHECKING:
@@ -177,6 +179,24 @@ def dataset(path: Path, parent: "h5py.Group", name: str) -> "h5py.Dataset":
 def array(path: Path, parent: "h5py.Group", name: str, key: Any = ()) -> np.ndarray:
     """Returns the values of a data set, or the part that `key` selects."""
     return np.asarray(dataset(path, parent, name)[key])
+
+
+def stored_array(path: Path, item: "h5py.Dataset", *, is_reversed: bool = False) -> Stored:
+    """Returns a data set as an array whose parts are read when they are needed.
+
+    Args:
+        path: The file, which is opened for each part.
+        item: The data set.
+        is_reversed: Whether its axes are in the order of MATLAB, which is the reverse.
+    """
+    shape = tuple(item.shape)[:: -1 if is_reversed else 1]
+    read = partial(_read_part, path, str(item.name), is_reversed)
+    return Stored(shape, item.dtype, read, text_attribute(item, "units"))
+
+
+def _read_part(path: Path, name: str, is_reversed: bool, key: Key) -> np.ndarray:
+    with open_hdf5(path) as file:
+        return array(path, file, name, key[::-1]).T if is_reversed else array(path, file, name, key)
 
 
 def text_attribute(item: "h5py.HLObject", name: str) -> str:

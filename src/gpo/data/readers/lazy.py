@@ -4,7 +4,10 @@ A reader returns an `xr.Dataset` whose names and attributes follow the CF and UG
 they cannot state is in the attributes below, which any other data set may have too.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -72,6 +75,94 @@ def lazy_variable(
     """Returns a variable that is read in parts, as described by `LazyArray`."""
     array = indexing.LazilyIndexedArray(LazyArray(shape, dtype, read))
     return xr.Variable(tuple(dims), array, attributes)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array of real numbers in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[Key], np.ndarray]
+    """Reads the part selected by one index or slice per axis."""
+    units: str = ""
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether at most one axis has more than one entry, as in vectors of MATLAB."""
+        return sum(length != 1 for length in self.shape) <= 1
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+    def values(self) -> np.ndarray:
+        """Reads the whole array."""
+        return self.read((slice(None),) * len(self.shape))
+
+    def arranged(
+        self,
+        order: Sequence[str],
+        dims: Sequence[str],
+        at: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ) -> "Stored":
+        """Returns the array with other axes.
+
+        Args:
+            order: Labels of the axes as stored.
+            dims: Labels of the axes to return; along those that are not stored, values repeat.
+            at: Index along stored axes that are not returned; 0 by default.
+            sizes: Lengths of the axes that are not stored; 1 by default.
+        """
+        lengths = {**sizes, **dict(zip(order, self.shape, strict=True))}
+        shape = tuple(lengths.get(dim, 1) for dim in dims)
+        dtype = np.dtype(np.uint8) if self.dtype == bool else self.dtype
+        read = partial(_read_arranged, self.read, tuple(order), tuple(dims), shape, dict(at))
+        return Stored(shape, dtype, read, self.units)
+
+    def variable(self, dims: Sequence[str]) -> xr.Variable:
+        """Returns the array as a variable that is read in parts."""
+        return lazy_variable(dims, self.shape, self.dtype, self.read, {"units": self.units})
+
+
+def _read_arranged(
+    read: Callable[[Key], np.ndarray],
+    order: tuple[str, ...],
+    dims: tuple[str, ...],
+    shape: tuple[int, ...],
+    at: Mapping[str, int],
+    key: Key,
+) -> np.ndarray:
+    index = dict(zip(dims, key, strict=True))
+    values = read(tuple(index.get(label, at.get(label, 0)) for label in order))
+    kept = [label for label in order if isinstance(index.get(label), slice)]
+    returned = {label: part for label, part in index.items() if isinstance(part, slice)}
+    values = values.transpose([kept.index(label) for label in returned if label in kept])
+    for axis, (label, part) in enumerate(returned.items()):
+        if label not in kept:
+            count = len(range(*part.indices(shape[dims.index(label)])))
+            values = np.repeat(np.expand_dims(values, axis), count, axis)
+    return values.astype(np.uint8) if values.dtype == bool else values
+
+
+def joined(parts: Sequence[Stored]) -> Stored:
+    """Returns arrays that follow one another along their first axis as one."""
+    first = parts[0]
+    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
+    return replace(first, shape=shape, read=partial(_read_joined, tuple(parts)))
+
+
+def _read_joined(parts: Sequence[Stored], key: Key) -> np.ndarray:
+    selected, *others = key
+    places = [(part, number) for part in parts for number in range(part.shape[0])]
+
+    def one(number: int) -> np.ndarray:
+        part, inside = places[number]
+        return part.read((inside, *others))
+
+    return read_each(selected, len(places), one)
 
 
 def named_dataset(

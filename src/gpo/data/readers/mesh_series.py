@@ -9,7 +9,7 @@ natural order.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,23 +20,24 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions, check_axis
 from gpo.data.readers.build import Reader
-from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, text_attribute
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, stored_array, text_attribute
 from gpo.data.readers.lazy import (
     PART_OF,
     SITE_DIMS,
     TIME_UNITS,
     TRAJECTORY,
     Key,
-    lazy_variable,
+    Stored,
+    joined,
     mesh_variables,
     named_dataset,
     point_coordinates,
-    read_each,
 )
 from gpo.data.readers.sites import check_cells, check_points, component_names
 from gpo.data.readers.ugrid import NO_CORNER
 
 POSITIONS = ("mesh_pos", "pos")
+DIMS = (TRAJECTORY, "time", "points")
 NO_FIELDS = (*POSITIONS, "cells", "node_type", "time")
 
 
@@ -62,17 +63,12 @@ def open_mesh_series(path: Path, options: ReadOptions) -> xr.Dataset:
     first = series[0]
     for other in series[1:]:
         _check_compatible(path, first, other)
-    shape = (len(series), len(first.time), max(len(part.coords) for part in series))
-    prefixes = tuple(part.group for part in series)
-    fields = {
-        name: lazy_variable(
-            (TRAJECTORY, "time", "points"), shape, first.dtypes[stored],
-            partial(_read, path, prefixes, f"{stored}", number, shape[2]),
-            {"units": first.units[stored], PART_OF: stored},
-        )
-        for stored, names in first.components.items()
-        for number, name in enumerate(names)
-    }  # fmt: skip
+    count = max(len(part.coords) for part in series)
+    fields: dict[str, xr.Variable] = {}
+    for name, array_name in first.components.items():
+        parts = [_with_points(part.fields[name], count) for part in series]
+        fields[name] = joined(parts).variable(DIMS)
+        fields[name].attrs[PART_OF] = array_name
     coords = point_coordinates(
         (TRAJECTORY, "points"),
         _padded([part.coords for part in series], np.nan),
@@ -80,7 +76,7 @@ def open_mesh_series(path: Path, options: ReadOptions) -> xr.Dataset:
     cells = _padded([part.cells for part in series], NO_CORNER)
     is_volume = cells.shape[2] == 4 and first.coords.shape[1] == 3
     mesh = mesh_variables(tuple(coords), cells, (TRAJECTORY, "cell", "corner"), is_volume=is_volume)
-    coords["time"] = xr.Variable("time", first.time, {TIME_UNITS: first.units["time"]})
+    coords["time"] = xr.Variable("time", first.time, {TIME_UNITS: first.time_units})
     parameters = {
         name: xr.Variable(TRAJECTORY, [part.constants[name] for part in series])
         for name in first.constants
@@ -99,26 +95,19 @@ def _padded(tables: Sequence[np.ndarray], fill: float | int) -> np.ndarray:
     return result
 
 
-def _read(
-    path: Path, groups: Sequence[str], name: str, component: int, length: int, key: Key
-) -> np.ndarray:
-    trajectory, *others = key
+def _with_points(part: Stored, count: int) -> Stored:
+    """Returns fields with points of NaN behind the last one, so that there are `count`."""
+    shape, dtype = (*part.shape[:2], count), np.result_type(part.dtype, np.float32)
+    if shape == part.shape:
+        return part
+    return replace(part, shape=shape, dtype=dtype, read=partial(_read_padded, part, count))
 
-    def one(number: int) -> np.ndarray:
-        item = dataset(path, file, f"{groups[number]}/{name}")
-        last = (component,) if item.ndim == 3 else ()
-        if item.shape[1] == length:
-            return item[(*others, *last)]
-        times, points = others
-        values = item[(times, slice(None), *last)]
-        padding = [*[(0, 0)] * (values.ndim - 1), (0, length - item.shape[1])]
-        padded = np.pad(
-            values.astype(np.result_type(values, np.float32)), padding, constant_values=np.nan
-        )
-        return padded[..., points]
 
-    with open_hdf5(path) as file:
-        return read_each(trajectory, len(groups), one)
+def _read_padded(part: Stored, count: int, key: Key) -> np.ndarray:
+    values = part.read((*key[:2], slice(None)))
+    values = values.astype(np.result_type(values, np.float32))
+    padding = [*[(0, 0)] * (values.ndim - 1), (0, count - part.shape[2])]
+    return np.pad(values, padding, constant_values=np.nan)[..., key[2]]
 
 
 @dataclass(frozen=True)
@@ -129,10 +118,11 @@ class _Series:
     coords: np.ndarray
     cells: np.ndarray
     time: np.ndarray
-    components: dict[str, list[str]]
+    time_units: str
+    components: dict[str, str]
+    """Name of the data set of each component."""
+    fields: dict[str, Stored]
     constants: dict[str, float]
-    units: dict[str, str]
-    dtypes: dict[str, np.dtype]
 
 
 def _groups(file: h5py.File) -> list[h5py.Group]:
@@ -155,10 +145,10 @@ def _series(path: Path, group: h5py.Group) -> _Series:
     position = next(name for name in POSITIONS if name in group)
     coords = check_points(path, f"{label}/{position}", _constant(path, group, position))
     cells = check_cells(path, f"{label}/cells", _constant(path, group, "cells"), coords)
-    components: dict[str, list[str]] = {}
+    components: dict[str, str] = {}
+    fields: dict[str, Stored] = {}
     constants: dict[str, float] = {}
-    units = {"time": text_attribute(group["time"], "units") if "time" in group else ""}
-    dtypes: dict[str, np.dtype] = {}
+    units = text_attribute(group["time"], "units") if "time" in group else ""
     num_times = None
     for name, item in group.items():
         if name in NO_FIELDS or not isinstance(item, h5py.Dataset) or item.dtype.kind not in "fiub":
@@ -172,13 +162,14 @@ def _series(path: Path, group: h5py.Group) -> _Series:
             problem = f"must have shape {expected}, got {item.shape}."
             raise DataError(path, f"{label}/{name}", problem)
         count = item.shape[2] if item.ndim == 3 else 1
-        components[name] = component_names(name, count, coords.shape[1])
-        units[name] = text_attribute(item, "units")
-        dtypes[name] = item.dtype
+        order = ("time", "points", "component")[: item.ndim]
+        for number, component in enumerate(component_names(name, count, coords.shape[1])):
+            part = stored_array(path, item).arranged(order, DIMS, {"component": number})
+            components[component], fields[component] = name, part
     if num_times is None:
         raise DataError(path, f"{label}/", f"holds no field; it has {', '.join(group)}.")
     time = _time(path, group, num_times)
-    return _Series(label, coords, cells, time, components, constants, units, dtypes)
+    return _Series(label, coords, cells, time, units, components, fields, constants)
 
 
 def _constant(path: Path, group: h5py.Group, name: str) -> np.ndarray:
@@ -210,7 +201,7 @@ def _time(path: Path, group: h5py.Group, num_times: int) -> np.ndarray:
 def _check_compatible(path: Path, first: _Series, other: _Series) -> None:
     """Raises a `DataError` if trajectories differ in more than their mesh."""
     if other.components != first.components or other.constants.keys() != first.constants.keys():
-        fields = ", ".join([*first.components, *first.constants])
+        fields = ", ".join(dict.fromkeys([*first.components.values(), *first.constants]))
         problem = f"must have the fields of {first.group}, which are {fields}."
         raise DataError(path, other.group, problem)
     if not np.array_equal(other.time, first.time):

@@ -6,7 +6,6 @@ times, grid), and `x-coordinate` and so on. Other files contain one group per sa
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import h5py
@@ -16,8 +15,8 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions, check_axis, check_increasing
 from gpo.data.readers.build import Reader
-from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5
-from gpo.data.readers.lazy import PERIODIC, SITE_DIMS, TRAJECTORY, Key, lazy_variable, read_each
+from gpo.data.readers.hdf5 import array, dataset, is_hdf5, open_hdf5, stored_array
+from gpo.data.readers.lazy import PERIODIC, SITE_DIMS, TRAJECTORY, joined
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")
@@ -62,12 +61,8 @@ def _open_flow(path: Path, file: h5py.File) -> xr.Dataset:
     coords = _axes(path, axes, shape[2:], "_trans_" not in path.name)
     time = _frame_times(path, "t-coordinate", array(path, file, "t-coordinate"), shape[1])
     coords["time"] = xr.Variable("time", time)
-    fields = {
-        name: lazy_variable(
-            (TRAJECTORY, "time", *dims), shape, data.dtype, partial(_read, path, name)
-        )
-        for name in names
-    }
+    stored = {name: stored_array(path, dataset(path, file, name)) for name in names}
+    fields = {name: part.variable((TRAJECTORY, "time", *dims)) for name, part in stored.items()}
     return xr.Dataset(fields, coords)
 
 
@@ -89,30 +84,14 @@ def _open_groups(path: Path, file: h5py.File, samples: Sequence[str]) -> xr.Data
     time = _frame_times(path, "t", grid.pop("t"), shape[0])
     coords = _axes(path, grid, shape[1:-1], False)
     names = ["data"] if shape[-1] == 1 else [f"data_{channel}" for channel in range(shape[-1])]
-    whole = (len(samples), *shape[:-1])
+    whole, order = (TRAJECTORY, "time", *dims), ("time", *dims, "channel")
+    parts = [stored_array(path, dataset(path, file, f"{sample}/data")) for sample in samples]
     fields = {
-        name: lazy_variable(
-            (TRAJECTORY, "time", *dims), whole, data.dtype,
-            partial(_read_groups, path, tuple(samples), channel),
-        )
-        for channel, name in enumerate(names)
-    }  # fmt: skip
+        name: joined([part.arranged(order, whole, {"channel": n}) for part in parts])
+        for n, name in enumerate(names)
+    }
+    fields = {name: part.variable(whole) for name, part in fields.items()}
     return xr.Dataset(fields, {**coords, "time": time})
-
-
-def _read(path: Path, name: str, key: Key) -> np.ndarray:
-    with open_hdf5(path) as file:
-        return array(path, file, name, key)
-
-
-def _read_groups(path: Path, samples: Sequence[str], channel: int, key: Key) -> np.ndarray:
-    sample, *others = key
-    with open_hdf5(path) as file:
-        return read_each(
-            sample,
-            len(samples),
-            lambda number: array(path, file, f"{samples[number]}/data", (*others, channel)),
-        )
 
 
 def _samples(file: h5py.File) -> list[str]:

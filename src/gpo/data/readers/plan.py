@@ -11,9 +11,10 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions, choose_variables
 from gpo.data.readers.cf import is_auxiliary, site_dims
-from gpo.data.readers.cf_attributes import name_in_file
 from gpo.data.readers.cf_times import find_time
 from gpo.data.readers.lazy import PART_OF
+from gpo.data.readers.names import name_in_file
+from gpo.data.readers.sites import has_columns
 
 SERIES = ("trajectory", "sample")
 """Names of dimensions of trajectories."""
@@ -83,6 +84,15 @@ def make_plan(path: Path, dataset: xr.Dataset, options: ReadOptions) -> Plan:
     if time is None:
         listed = ", ".join(dims) or "none"
         problem = f"is not among the dimensions ({listed}): one frame is not a time series."
+        scalars = {
+            name: str(dataset[name].dims[0])
+            for name in numeric_fields(path, dataset, dataset.variables)
+            if dataset[name].ndim == 1 and name not in dataset.dims
+        }
+        scalars = {name: dim for name, dim in scalars.items() if not has_columns(dataset, dim)}
+        if scalars:
+            names = " ".join(scalars)
+            problem += f" If `{next(iter(scalars.values()))}` counts samples: `--inputs {names}`."
         raise DataError(path, "time", problem)
     grids = _grids(path, dataset, names, time, options)
     sites = next(iter(grids.values()))

@@ -8,7 +8,9 @@ soon as `tests/contracts/samples.py` has a file of its layout.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from glob import glob
 from pathlib import Path
 
@@ -16,25 +18,25 @@ import numpy as np
 import xarray as xr
 from xarray.conventions import encode_cf_variable
 
-from gpo.data.dataset import DataError, FieldData, Variable
+from gpo.data.dataset import DataError, FieldData, MapReader, Variable
 from gpo.data.frame_cache import cached
 from gpo.data.geometry import Geometry
 from gpo.data.joined import join
 from gpo.data.periodic import make_axes_periodic
-from gpo.data.readers.base import ReadOptions
+from gpo.data.readers.array_files import SUFFIXES, open_arrays
+from gpo.data.readers.base import ReadOptions, check_regular
 from gpo.data.readers.build import Reader, Source, build_data
 from gpo.data.readers.hdf5 import check_hdf5, is_hdf5
-from gpo.data.readers.size_checks import check_regular
 from gpo.data.readers.zarr_metadata import check_zarr, is_zarr
 from gpo.data.untrusted import read_in_child
-from gpo.optional import MissingPackageError, raise_missing_package
+from gpo.optional import MissingPackageError, raise_missing_package, require
 from gpo.registry import Registry
 
 BUILT_IN = {
     "ns2d": "gpo.data.readers.fno:READER",
     "well": "gpo.data.readers.well:READER",
     "pdebench": "gpo.data.readers.pdebench:READER",
-    "airfoil": "gpo.data.readers.airfoil:READER",
+    "airfoil": "gpo.data.readers.fno:AIRFOIL",
     "mesh-series": "gpo.data.readers.mesh_series:READER",
     "gridded": "gpo.data.readers.gridded:READER",
     "arrays": "gpo.data.readers.arrays:READER",
@@ -198,16 +200,17 @@ def open_static(
     """
     if options.untrusted:
         return read_in_child(path, open_static, path, name, replace(options, untrusted=False))
-    try:
+    with suppress(DataError):
         data = open_data(path, replace(options, extra_inputs=(name,)))
-    except DataError:
-        # A file with static fields only has no times.
-        return _recognise(path).read_static(path, name, options) if path.exists() else None
-    for field in data.candidates:
-        if field.variable.name == name and field.kind == "static":
-            return field.variable, field.read(), data.geometry()
-    # A file with a scalar time is a series of one frame, whose fields are no candidates.
-    return _recognise(path).read_static(path, name, options)
+        for field in data.candidates:
+            if field.variable.name == name and field.kind == "static":
+                return field.variable, field.read(), data.geometry()
+    with suppress(DataError):
+        # A file may have no times.
+        data = open_data(path, replace(options, variables=(name,), takes_frames=True))
+        if (len(data.variables), data.num_samples, len(data.time)) == (1, 1, 1):
+            return data.variables[0], data.frames(0).ravel().astype(np.float64), data.geometry()
+    return None
 
 
 def load_reader(name: str) -> Reader:
@@ -259,3 +262,58 @@ def check_data_file(path: Path) -> None:
         for file in sorted(path.iterdir()):
             if file.suffix in FOLDER_SUFFIXES and not file.is_dir():
                 check_data_file(file)
+
+
+def read_parameters(path: Path, names: Sequence[str]) -> np.ndarray | None:
+    """Returns parameters of shape (samples, columns); None if an array is missing or not 1D or 2D.
+
+    Args:
+        path: A file of named arrays, or NetCDF.
+        names: Arrays with one entry, or one row, per sample.
+    """
+    check_data_file(path)
+    if path.suffix in SUFFIXES or path.is_dir():
+        stored = open_arrays(path)
+        arrays = {name: array.values() for name, array in stored.items() if name in names}
+    else:
+        files = require("gpo.data.readers.gridded", "data", "Reading NetCDF")
+        files.check_chunks(path, ReadOptions(variables=tuple(names)))
+        with files.open_dataset(path, names) as dataset:
+            arrays = {name: dataset[name].values for name in names if name in dataset.variables}
+    if len(arrays) < len(names):
+        return None
+    columns = [np.atleast_1d(np.squeeze(arrays[name])).astype(np.float64) for name in names]
+    if any(column.ndim > 2 or len(column) != len(columns[0]) for column in columns):
+        return None
+    return np.concatenate([column.reshape(len(column), -1) for column in columns], 1)
+
+
+def maps_from_parameters(
+    path: Path, names: Sequence[str], like: FieldData, *, untrusted: bool = False
+) -> FieldData | None:
+    """Returns static maps with parameters from a file and unknown outputs (NaN).
+
+    Args:
+        path: The file of parameters.
+        names: Names of the inputs.
+        like: Maps with these inputs, which define sites and outputs.
+        untrusted: Whether to read the file in a child process with limits.
+    """
+    if untrusted:
+        values = read_in_child(path, read_parameters, path, names)
+    else:
+        values = read_parameters(path, names)
+    if values is None or values.shape[1] != len(like.inputs) or len(like.geometries) > 1:
+        return None
+    if not np.isfinite(values).all():
+        raise DataError(path, ", ".join(names), "must be known for every sample, got NaN.")
+    shape = like.geometry().num_points, len(like.outputs)
+    fetch = MapReader(partial(_fetch, values, shape))
+    return replace(like, source=path, num_samples=len(values), fetch=fetch, parameters={})
+
+
+def _fetch(
+    values: np.ndarray, shape: tuple[int, int], sample: int
+) -> tuple[np.ndarray, np.ndarray]:
+    inputs = np.broadcast_to(values[sample], (shape[0], values.shape[1]))
+    return inputs, np.full(shape, np.nan)

@@ -16,18 +16,15 @@ import numpy as np
 import xarray as xr
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.base import ReadOptions, check_axis, check_latitudes, choose_variables
+from gpo.data.readers.base import (
+    ReadOptions,
+    check_axis,
+    check_latitudes,
+    check_load,
+    choose_variables,
+)
 from gpo.data.readers.build import Reader
 from gpo.data.readers.cf_times import count_hours
-from gpo.data.readers.coordinate_names import (
-    AREAS,
-    column_groups,
-    in_degrees,
-    is_in_degrees,
-    is_table,
-    is_upwards,
-    words,
-)
 from gpo.data.readers.lazy import (
     DEGREES,
     SITE_DIMS,
@@ -36,8 +33,16 @@ from gpo.data.readers.lazy import (
     named_dataset,
     point_coordinates,
 )
+from gpo.data.readers.names import (
+    AREAS,
+    column_groups,
+    in_degrees,
+    is_in_degrees,
+    is_table,
+    is_upwards,
+    words,
+)
 from gpo.data.readers.sites import check_points
-from gpo.data.readers.size_checks import check_load
 
 DATES = ("date", "datetime", "timestamp")
 TIMES = ("time", "t", "timevalue", *DATES)

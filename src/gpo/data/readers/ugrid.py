@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry, parallelogram_area, sphere_coords, sphere_domain
-from gpo.data.readers.cf_attributes import degrees_of, is_latitude, is_longitude
+from gpo.data.readers.names import degrees_of, is_latitude, is_longitude
 from gpo.data.readers.sites import unstructured
 
 NO_CORNER = -1

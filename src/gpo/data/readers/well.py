@@ -7,7 +7,6 @@ one value per grid axis. A folder of such files is one split of a benchmark.
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import h5py
@@ -17,15 +16,22 @@ import xarray as xr
 from gpo.data.dataset import DataError
 from gpo.data.readers.base import ReadOptions, check_axis, check_increasing
 from gpo.data.readers.build import Reader
-from gpo.data.readers.hdf5 import array, dataset, group, is_hdf5, open_hdf5, text_attribute
+from gpo.data.readers.hdf5 import (
+    array,
+    dataset,
+    group,
+    is_hdf5,
+    open_hdf5,
+    stored_array,
+    text_attribute,
+)
 from gpo.data.readers.lazy import (
     PERIODIC,
     SITE_DIMS,
     TIME_UNITS,
     TRAJECTORY,
-    Key,
-    lazy_variable,
-    read_each,
+    Stored,
+    joined,
 )
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
@@ -58,51 +64,18 @@ def open_well(path: Path, options: ReadOptions) -> xr.Dataset:
         problem = "are none: the file must have at least one field to predict."
         raise DataError(path, "variables", problem)
     dims = tuple(first.axes)
-    shape = (sum(file.num_trajectories for file in files), len(first.time))
-    shape = (*shape, *(len(axis) for axis in first.axes.values()))
     fields = {
-        name: lazy_variable(
-            (TRAJECTORY, "time", *dims), shape, part.dtype, partial(_read, files, name),
-            {"units": part.units},
+        name: joined([file.components[name] for file in files]).variable(
+            (TRAJECTORY, "time", *dims)
         )
-        for name, part in first.components.items()
-    }  # fmt: skip
+        for name in first.components
+    }
     coords = _coordinates(first)
     coords["time"] = xr.Variable("time", first.time, {TIME_UNITS: first.units["time"]})
     for name in first.parameters:
         values = np.concatenate([file.parameters[name] for file in files])
         coords[name] = xr.Variable(TRAJECTORY, values)
     return xr.Dataset(fields, coords, {SITE_DIMS: dims})
-
-
-@dataclass(frozen=True)
-class _Component:
-    """A component of a field, and the storage of its data set."""
-
-    group: str
-    field: str
-    index: tuple[int, ...]
-    """Index in the vector or tensor; empty for a scalar."""
-    by_sample: bool
-    by_time: bool
-    stored_grid: tuple[int, ...]
-    """Sites along each axis; 1 along axes on which the field does not depend."""
-    units: str
-    dtype: np.dtype
-
-    def read(
-        self, path: Path, file: h5py.File, sample: int, times: slice, rows: slice
-    ) -> np.ndarray:
-        """Returns (times, grid), with length one along axes on which the field does not depend."""
-        leading = [sample] * self.by_sample + [times] * self.by_time
-        num_rows, *others = self.stored_grid
-        if num_rows > 1:
-            leading.append(rows)
-            num_rows = len(range(*rows.indices(num_rows)))
-        values = array(
-            path, group(path, file, self.group), self.field, (*leading, ..., *self.index)
-        )
-        return values.reshape(len(values) if self.by_time else 1, num_rows, *others)
 
 
 @dataclass(frozen=True)
@@ -117,30 +90,8 @@ class _File:
     units: dict[str, str]
     num_trajectories: int
     parameters: dict[str, np.ndarray]
-    components: dict[str, _Component]
-
-
-def _read(files: Sequence[_File], name: str, key: Key) -> np.ndarray:
-    """Reads a part of a component from the files that contain its trajectories."""
-    trajectory, times, rows, *others = key
-    ends = np.cumsum([file.num_trajectories for file in files])
-
-    def one(number: int) -> np.ndarray:
-        index = int(np.searchsorted(ends, number, side="right"))
-        file, start = files[index], int(ends[index - 1]) if index else 0
-        lengths = [len(file.time), *(len(axis) for axis in file.axes.values())]
-        parts = [
-            part if isinstance(part, slice) else slice(part, part + 1) for part in (times, rows)
-        ]
-        for axis, part in enumerate(parts):
-            lengths[axis] = len(range(*part.indices(lengths[axis])))
-        with open_hdf5(file.path) as opened:
-            values = file.components[name].read(file.path, opened, number - start, *parts)
-        # A field may not depend on some axes.
-        first = [slice(None) if isinstance(part, slice) else 0 for part in (times, rows)]
-        return np.broadcast_to(values, lengths)[(*first, *others)]
-
-    return read_each(trajectory, int(ends[-1]), one)
+    components: dict[str, Stored]
+    """Components of fields, with all axes: trajectories, times and those of the grid."""
 
 
 def _files(path: Path) -> list[Path]:
@@ -222,24 +173,24 @@ def _parameters(path: Path, file: h5py.File, count: int) -> dict[str, np.ndarray
 
 def _components(
     path: Path, file: h5py.File, axes: Arrays, sizes: tuple[int, int]
-) -> dict[str, _Component]:
-    components: dict[str, _Component] = {}
-    lengths = [len(axis) for axis in axes.values()]
+) -> dict[str, Stored]:
+    components: dict[str, Stored] = {}
+    dims = (TRAJECTORY, "time", *axes)
+    lengths = dict(zip(dims, [*sizes, *map(len, axes.values())], strict=True))
     for order, kind in enumerate(ORDERS):
         fields = group(path, file, kind)
         _check_all_named(path, fields)
         for field in _names(fields, "field_names"):
             data = dataset(path, fields, field)
-            flags = _flag(data, "sample_varying"), _flag(data, "time_varying")
-            grid = _stored_grid(path, data, list(itertools.compress(sizes, flags)), lengths, order)
+            labels = _axes_of(path, data, lengths, order)
             for index in itertools.product(range(len(axes)), repeat=order):
                 suffix = "".join(list(axes)[entry] for entry in index)
                 name = f"{field}_{suffix}" if suffix else field
                 if name in components:
                     problem = "must be unique, but is both a field and a component of another."
                     raise DataError(path, name, problem)
-                units = text_attribute(data, "units")
-                components[name] = _Component(kind, field, index, *flags, grid, units, data.dtype)
+                at = {f"entry {number}": entry for number, entry in enumerate(index)}
+                components[name] = stored_array(path, data).arranged(labels, dims, at, lengths)
     return components
 
 
@@ -251,21 +202,29 @@ def _check_all_named(path: Path, fields: h5py.Group) -> None:
         raise DataError(path, unnamed[0], problem)
 
 
-def _stored_grid(
-    path: Path, data: h5py.Dataset, leading: list[int], lengths: list[int], order: int
-) -> tuple[int, ...]:
-    """Returns the grid of a field, with length one along axes on which it does not depend."""
-    is_used = np.broadcast_to(np.asarray(data.attrs.get("dim_varying", True), bool), len(lengths))
-    entries = [len(lengths)] * order
-    kept = np.where(is_used, lengths, 1).tolist()
+def _axes_of(
+    path: Path, data: h5py.Dataset, lengths: Mapping[str, int], order: int
+) -> tuple[str, ...]:
+    """Returns the labels of the axes of a field, which may not depend on all of them."""
+    series, axes = list(lengths)[:2], list(lengths)[2:]
+    flags = [_flag(data, "sample_varying"), _flag(data, "time_varying")]
+    leading = list(itertools.compress(series, flags))
+    is_used = np.broadcast_to(np.asarray(data.attrs.get("dim_varying", True), bool), len(axes))
+    entries = [f"entry {number}" for number in range(order)]
+    known = {**lengths, **dict.fromkeys(entries, len(axes))}
     # The specification drops constant axes; The Well's own loader expects length one.
-    dropped = list(itertools.compress(lengths, is_used))
+    kept = [axis if used else f"constant {axis}" for axis, used in zip(axes, is_used, strict=True)]
+    dropped = list(itertools.compress(axes, is_used))
     field, shape = str(data.name).rsplit("/", 1)[-1], list(data.shape)
-    if shape not in (leading + kept + entries, leading + dropped + entries):
-        raise DataError(path, field, f"must have shape {leading + kept + entries}, got {shape}.")
+    for labels in ([*leading, *kept, *entries], [*leading, *dropped, *entries]):
+        if shape == [known.get(label, 1) for label in labels]:
+            break
+    else:
+        expected = [known.get(label, 1) for label in (*leading, *kept, *entries)]
+        raise DataError(path, field, f"must have shape {expected}, got {shape}.")
     if data.dtype.kind not in NUMBERS:
         raise DataError(path, field, f"must hold numbers, got {data.dtype}.")
-    return tuple(kept)
+    return tuple(labels)
 
 
 def _check_compatible(first: _File, other: _File) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from gpo.atomic_files import NOT_A_REGULAR_FILE
 from gpo.data.dataset import DataError
-from gpo.data.readers.size_checks import check_chunks, check_total
+from gpo.data.readers.base import check_chunks, check_total
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zmetadata")
 METADATA = (".zarray", "zarr.json")

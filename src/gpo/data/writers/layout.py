@@ -12,7 +12,7 @@ from gpo.data.dataset import Variable
 from gpo.data.dates import TimeOrigin
 from gpo.data.geometry import UPWARDS
 from gpo.data.query_points import Block, QueryPoints
-from gpo.data.readers.coordinate_names import AREAS
+from gpo.data.readers.names import AREAS
 
 MAX_LETTERS = 60
 """Number of letters of the name of a variable; NetCDF allows 256 bytes."""

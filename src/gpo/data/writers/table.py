@@ -15,7 +15,7 @@ import numpy as np
 
 from gpo.atomic_files import atomic_file
 from gpo.data.query_points import Block
-from gpo.data.readers.coordinate_names import AREAS
+from gpo.data.readers.names import AREAS
 from gpo.data.writers.layout import AbstractForecastWriter, ForecastLayout
 
 DIGITS = {"f4": 7, "f8": 16}

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from gpo.data.dataset import DataError
 from gpo.data.geometry import Geometry
@@ -302,6 +303,15 @@ def test_times_out_of_order_or_absent_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"`time` is not among .*\(lat, lon\): one frame is not"):
         read(save(tmp_path / "c.nc", grid().isel(time=0).drop_vars("time")))
     assert read(save(tmp_path / "d.nc", grid().isel(time=[0]))).time.tolist() == [0]
+
+
+def test_samples_without_times_name_the_inputs_that_they_may_have(tmp_path):
+    content = {"u": (("run", "y", "x"), np.ones((5, 3, 4))), "mu": ("run", np.arange(5.0))}
+    path = save(tmp_path / "a.nc", xr.Dataset(content))
+    with pytest.raises(
+        DataError, match=r"not a time series\. If `run` counts samples: `--inputs mu`"
+    ):
+        read(path)
 
 
 def test_frames_without_times_are_numbered(tmp_path):

@@ -9,7 +9,7 @@ import xarray as xr
 
 from gpo.cli.describe import describe
 from gpo.data.dataset import DataError
-from gpo.data.readers.map_projection import _transformed
+from gpo.data.readers.grid_mapping import _transformed
 from gpo.data.readers.registry import open_data
 from tests.core.data.readers.synthetic_weather import CARRA_ORIGIN, lambert_to_true, write_carra
 

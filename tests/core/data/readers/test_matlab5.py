@@ -5,7 +5,7 @@ import pytest
 import scipy.io
 
 from gpo.data.dataset import DataError
-from gpo.data.readers.matlab5 import load_matlab_5, matlab_5_shapes
+from gpo.data.readers.array_files import load_matlab_5, matlab_5_shapes
 from tests.core.data.files import real_file
 
 ARRAYS = {

@@ -1,9 +1,12 @@
-"""Recognises variables of CF files by attributes and names, without reading values.
+"""Recognises coordinates and dimensions by attributes and names, without reading values.
 
-Attributes (`standard_name`, `units`, `axis`) take precedence over common names.
+CF attributes (`standard_name`, `units`, `axis`) take precedence over common names. Other names are
+split into words at underscores and capitals, such as `elem_xy`, `node_x` or `lonCell`: 1D arrays form
+a group of coordinates if their names differ only in the words x, y and z, or longitude and latitude.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import xarray as xr
@@ -140,13 +143,10 @@ def is_flat(dataset: xr.Dataset, dim: str) -> bool:
 
 def is_extra(dataset: xr.Dataset, dim: str) -> bool:
     """Returns whether a dimension is that of levels, ensemble members or forecast steps."""
-    if dim.lower() in EXTRA_NAMES:
-        return True
     coordinate = coordinate_along(dataset, dim)
     if coordinate is None:
-        return False
-    is_vertical = "positive" in coordinate.attrs or coordinate.attrs.get("axis") == "Z"
-    return is_vertical or standard_name(coordinate) in EXTRA_STANDARD_NAMES
+        return dim.lower() in EXTRA_NAMES
+    return _is_vertical(coordinate, EXTRA_NAMES, EXTRA_STANDARD_NAMES)
 
 
 def name_in_file(name: str, available: Sequence[str]) -> str | None:
@@ -167,7 +167,11 @@ def read_levels(dataset: xr.Dataset, at: Mapping[str, int]) -> dict[str, str]:
         name = str(key)
         is_selected = variable.dims == (name,) and name in at
         is_number = variable.dtype.kind in "iuf"
-        if (is_selected or variable.ndim == 0) and is_number and _is_level(dataset[name]):
+        if (
+            (is_selected or variable.ndim == 0)
+            and is_number
+            and _is_vertical(dataset[name], LEVEL_NAMES, LEVEL_STANDARD_NAMES)
+        ):
             value = variable.values[at[name]] if is_selected else variable.values
             levels[name] = f"{float(value):g}"
     return levels
@@ -202,9 +206,101 @@ def file_axes(
     return tuple(zip(dims, numbers, strict=True))
 
 
-def _is_level(array: xr.DataArray) -> bool:
-    """Returns whether a coordinate is a height, depth, pressure or level number."""
-    if "positive" in array.attrs or array.attrs.get("axis") == "Z":
-        return True
-    standard = str(array.attrs.get("standard_name", "")).lower()
-    return str(array.name).lower() in LEVEL_NAMES or standard in LEVEL_STANDARD_NAMES
+def _is_vertical(array: xr.DataArray, names: Sequence[str], standard_names: Sequence[str]) -> bool:
+    """Returns whether a coordinate is a level by its attributes, or has one of the names."""
+    is_stated = "positive" in array.attrs or array.attrs.get("axis") == "Z"
+    name, standard = str(array.name).lower(), standard_name(array)
+    return is_stated or name in names or standard in standard_names
+
+
+ACROSS = ("x", "lon", "long", "longitude", "easting")
+UPWARDS = ("y", "lat", "latitude", "northing")
+THIRD = ("z",)
+DEGREES = (*ACROSS[1:4], *UPWARDS[1:3])
+TABLES = (
+    *("coords", "coord", "coordinates", "coordinate", "points", "point", "pts", "pos", "position"),
+    *("positions", "xy", "xyz", "nodes", "vertices", "verts", "centers", "centres", "centroids"),
+    *("locations", "location", "loc", "locs", "sites", "lonlat", "latlon"),
+)
+"""Words in names of 2D arrays with all coordinates of each site."""
+AREAS = "cell_area"
+"""Name of the cell areas of points in files that gpo writes and reads."""
+MPAS = re.compile(r"(lon|lat)(Cell|Vertex|Edge)")
+"""Coordinates of MPAS, which have no units in older files."""
+CELLS = (
+    *("cells", "cell", "triangles", "triangle", "tri", "tris", "elements", "elems", "faces"),
+    *("simplices", "connectivity", "conn", "trivec"),
+)
+"""Words in names of arrays with the corners of cells."""
+
+
+def words(name: str) -> list[str]:
+    """Returns the words of a name in lower case."""
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return [word for word in re.split(r"[^a-z]+", parts.lower()) if word]
+
+
+def column_groups(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Returns groups of coordinate names, each x and y, or x, y and z, in this order."""
+    groups: dict[tuple[str, ...], dict[int, str]] = {}
+    for name in names:
+        parts = words(name)
+        for axis, axis_words in enumerate((ACROSS, UPWARDS, THIRD)):
+            for word in parts:
+                if word in axis_words:
+                    # Longitudes belong to latitudes, x to y.
+                    kind = "degrees" if word in DEGREES else "length"
+                    stem = tuple(part for part in parts if part != word)
+                    groups.setdefault((kind, *stem), {}).setdefault(axis, name)
+    return [
+        tuple(group[axis] for axis in sorted(group))
+        for group in groups.values()
+        if 0 in group and 1 in group
+    ]
+
+
+def is_in_degrees(columns: Iterable[str]) -> bool:
+    """Returns whether the names are those of longitudes and latitudes."""
+    return all(any(word in DEGREES for word in words(name)) for name in columns)
+
+
+def is_upwards(name: str) -> bool:
+    """Returns whether a name is that of a latitude or a y coordinate."""
+    return any(word in UPWARDS for word in words(name))
+
+
+def is_along_line(name: str) -> bool:
+    """Returns whether a name is that of a Cartesian coordinate, such as x or node_x."""
+    return any(word in (ACROSS[0], UPWARDS[0], *THIRD) for word in words(name))
+
+
+def in_degrees(
+    longitude: np.ndarray, latitude: np.ndarray, units: str, name: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns longitudes and latitudes in degrees.
+
+    Radians are recognised by their units, or without units by the ranges of a global grid.
+
+    Args:
+        longitude: Longitudes as stored.
+        latitude: Latitudes as stored.
+        units: Units in the file, if any.
+        name: Name of a coordinate; those of MPAS are in radians.
+    """
+    if not units and MPAS.fullmatch(name) and np.abs(longitude).max() < 6.3:
+        units = "radian"
+    is_globe = np.ptp(longitude) > 6 and np.abs(longitude).max() < 6.3
+    is_globe = is_globe and np.ptp(latitude) > 2.5 and np.abs(latitude).max() < 1.5709
+    if units.lower().startswith("rad") or (not units and is_globe):
+        return np.rad2deg(longitude), np.rad2deg(latitude)
+    return longitude.copy(), latitude.copy()
+
+
+def is_table(name: str) -> bool:
+    """Returns whether a name is that of a 2D array with all coordinates of each site."""
+    return any(word in TABLES for word in words(name))
+
+
+def is_cells(name: str) -> bool:
+    """Returns whether a name is that of an array of cell corners."""
+    return any(word in CELLS for word in words(name)) and not is_table(name)
