@@ -210,7 +210,7 @@ def fitted_weights(
 ) -> Float[np.ndarray, " forecasts"]:
     """Returns the weights of one output in one step, from at least four examples."""
     count = len(products)
-    used = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+    used = np.asarray(np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0))
     used[used] = is_steady(products[:, used][:, :, used])
     is_reference = used.copy()
     is_reference[0] = False
