@@ -6,7 +6,8 @@ references alone, $\lambda w + (1-\lambda) r$, where $\lambda$ is the smallest t
 best one by at most two standard errors on blocks of the later half, with weights fitted to the examples
 before each: few examples have large standard errors. These $r$ are the best reference, or the weights
 that minimise $r^\top G r$ where they are better by one percent on the same blocks. A forecast whose
-error grows with time, so that it will lose, has no weight.
+error grows with time, there or for references in held-out training data, so that it will lose, has no
+weight.
 
 With fewer than four examples all weight is on the reference with the smallest error on them and on
 held-out training data, where references were fitted to the examples before them. Later steps of a rollout
@@ -83,16 +84,16 @@ def fit_blend(
     if not found:
         return model
     is_enough, none = len(found[0]) >= MIN_EXAMPLES, found[0][:0]
-    is_complete = is_enough and len(found[-1]) >= MIN_EXAMPLES
-    held_out = [] if is_complete else held_out_products(inputs, list(references))
+    held_out = held_out_products(inputs, list(references))
     weights: list[np.ndarray] = []
     num_steps = len(found) if is_enough else max(len(found), len(held_out))
     found += [none] * (num_steps - len(found))
     for step, products in enumerate(found):
-        if len(products) >= MIN_EXAMPLES:
-            weights.append(np.stack([fitted_weights(part) for part in products.swapaxes(0, 1)]))
-            continue
         others = held_out[step] if step < len(held_out) else none[..., 1:, 1:]
+        if len(products) >= MIN_EXAMPLES:
+            pairs = zip(products.swapaxes(0, 1), steady_references(others), strict=True)
+            weights.append(np.stack([fitted_weights(*pair) for pair in pairs]))
+            continue
         best = np.eye(len(forecasts))[1 + best_references(others, products)]
         weights.append(_kept(weights[-1], best, products) if is_enough else best)
     counts = [len(products) for products in found]
@@ -187,7 +188,20 @@ def best_references(
     """
     squares = np.concatenate([held_out, products[..., 1:, 1:]])
     total = np.diagonal(squares, axis1=2, axis2=3).sum(0)
-    return np.where(np.isfinite(total), total, np.inf).argmin(-1)
+    is_usable = np.isfinite(total) & steady_references(held_out)
+    return np.where(is_usable, total, np.inf).argmin(-1)
+
+
+def steady_references(
+    held_out: Float[np.ndarray, "examples outputs references references"],
+) -> Bool[np.ndarray, "outputs references"]:
+    """Returns which references are steady on held-out training data; all if it is too short."""
+    result = np.ones(held_out.shape[1:3], dtype=bool)
+    for row, products in zip(result, held_out.swapaxes(0, 1), strict=True):
+        is_finite = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+        if len(products) >= MIN_EXAMPLES and is_finite.any():
+            row[is_finite] = is_steady(products[:, is_finite][:, :, is_finite])
+    return result
 
 
 def is_steady(
@@ -207,10 +221,18 @@ def is_steady(
 
 def fitted_weights(
     products: Float[np.ndarray, "examples forecasts forecasts"],
+    usable: Bool[np.ndarray, " references"] | None = None,
 ) -> Float[np.ndarray, " forecasts"]:
-    """Returns the weights of one output in one step, from at least four examples."""
+    """Returns the weights of one output in one step, from at least four examples.
+
+    Args:
+        products: Products of errors on validation data.
+        usable: References that may have a weight (None: all).
+    """
     count = len(products)
-    used = np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0)
+    used = np.asarray(np.isfinite(np.diagonal(products, axis1=1, axis2=2)).all(0))
+    if usable is not None and used[1:][usable].any():
+        used[1:] &= usable
     used[used] = is_steady(products[:, used][:, :, used])
     is_reference = used.copy()
     is_reference[0] = False

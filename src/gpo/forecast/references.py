@@ -230,7 +230,7 @@ class Trend(AbstractContinuation):
         return self.factor
 
 
-def base_of(task: Task, references: Mapping[str, AbstractReference]) -> AbstractReference | None:
+def base_of(task: Task, references: Mapping[str, AbstractReference]) -> Any:
     """Returns the reference to which increments are added; None where it is missing."""
     if task.base == "trend":
         return Trend(task, torch.tensor(task.trend, dtype=torch.double))

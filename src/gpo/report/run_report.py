@@ -159,10 +159,11 @@ def _header(run: ReportInputs) -> str:
     labels = results.labels
     first = labels[results.written]
     errors = {name: results.one_step[name].get("rmse_over_std") for name in labels}
+    shown = [(labels[name], error) for name, error in errors.items() if error is not None]
     tiles = "".join(
         f"<div><dt>{html.escape(f'{label}, RMSE / std' if label == first else label)}</dt>"
-        f"<dd>{format_score(errors[name])}</dd></div>"
-        for name, label in labels.items() if errors[name] is not None
+        f"<dd>{format_score(error)}</dd></div>"
+        for label, error in shown
     )  # fmt: skip
     sentences = (results.blend, *results.reasons.values())
     reasons = "".join(f"{paragraph(text)}\n" for text in sentences if text)

@@ -12,7 +12,14 @@ from gpo.data.splits import split_time_slices
 from gpo.evaluation.results import Results
 from gpo.evaluation.score import evaluate
 from gpo.forecast.blend import MIN_EXAMPLES, sentence
-from gpo.forecast.blend_fit import _kept, best_references, fit_blend, fitted_weights, on_simplex
+from gpo.forecast.blend_fit import (
+    _kept,
+    best_references,
+    fit_blend,
+    fitted_weights,
+    on_simplex,
+    steady_references,
+)
 from gpo.forecast.forecaster import Forecaster
 from gpo.forecast.queries import QueryForecast
 from gpo.forecast.registry import REFERENCES
@@ -98,6 +105,18 @@ def test_a_forecast_that_stays_the_best_keeps_its_weight_although_its_error_grow
     fading = np.linspace(1, 0.2, 16)
     products = np.array([np.diag([0.01**2, size**2, (1.2 * size) ** 2]) for size in fading])
     assert fitted_weights(products).tolist() == [1, 0, 0]
+
+
+def test_a_reference_whose_error_grew_in_training_has_no_weight():
+    """A linear map of burgers_shock.mat is as good as the trend in a short validation split."""
+    growing = np.linspace(0.2, 4, 14)
+    held_out = np.array([[np.diag([size**2, 1.0, 1.2])] for size in growing])
+    usable = steady_references(held_out)
+    assert usable.tolist() == [[False, True, True]]
+    products = np.array([np.diag([9.0, 0.5, 1.0, 1.2])] * 6)
+    assert fitted_weights(products).argmax() == 1
+    assert fitted_weights(products, usable[0]).tolist()[1] == 0
+    assert best_references(held_out, products[:2, None]).tolist() == [1]
 
 
 def test_a_reference_with_the_smallest_error_is_the_best():
