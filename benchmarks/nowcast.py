@@ -248,7 +248,7 @@ def main(
     files: Path,
     models: tuple[str, ...] = ("gpo",),
     seeds: tuple[int, ...] = (0,),
-    settings: str = "--history 3 --budget-cpu 120",
+    settings: str = "--budget-cpu 120 --history 3",
     own: tuple[str, ...] = (),
     split: Literal["validation", "test"] = "validation",
     runs: Path = Path("runs/nowcast"),

@@ -15,6 +15,8 @@ from gpo.forecast.references import Persistence
 from gpo.forecast.rollout import rollout
 from tests.core.evaluation.fitted import inputs_of
 
+pytestmark = pytest.mark.thorough
+
 SIZE, NUM_FRAMES = 24, 48
 MASKED = slice(0, 5)
 """Rows that are masked in some tests."""
