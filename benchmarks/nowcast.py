@@ -240,7 +240,8 @@ def compared(
 
 def _over_seeds(parts: list[Parts]) -> dict[str, list[float]]:
     values = np.stack([score(part) for part in parts])
-    spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros(NUM_STEPS)
+    # Runs whose forecasts are the same differ by rounding.
+    spread = values.std(0, ddof=1).round(12) if len(values) > 1 else np.zeros(NUM_STEPS)
     return {"mean": score(mean_parts(parts)).tolist(), "spread": spread.tolist()}
 
 
