@@ -192,10 +192,18 @@ def trained(radar: Radar, model: str, seed: int, flags: Sequence[str], runs: Pat
     return out
 
 
-def rolled_out(radar: Radar, run: Path, starts: Sequence[int]) -> Fields:
-    """Returns autoregressive forecasts of a run in mm/h, which are at least zero."""
+def rolled_out(radar: Radar, run: Path, starts: Sequence[int], *, is_blended: bool) -> Fields:
+    """Returns autoregressive forecasts of a run in mm/h, which are at least zero.
+
+    Args:
+        radar: The data.
+        run: Folder of the run.
+        starts: Last input frames.
+        is_blended: Whether references have weights, as in what `gpo predict` writes.
+    """
     opened = open_run(run)
     forecaster, rows = opened.forecaster().eval(), []
+    forecaster = forecaster if is_blended else forecaster.alone
     for t in starts:
         time_slice = TimeSlice(0, t - (forecaster.task.history - 1), t, t + 1)
         rollout = roll_out(forecaster, opened.data, time_slice, NUM_STEPS)
@@ -232,7 +240,8 @@ def compared(
 
 def _over_seeds(parts: list[Parts]) -> dict[str, list[float]]:
     values = np.stack([score(part) for part in parts])
-    spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros(NUM_STEPS)
+    # Runs whose forecasts are the same differ by rounding.
+    spread = values.std(0, ddof=1).round(12) if len(values) > 1 else np.zeros(NUM_STEPS)
     return {"mean": score(mean_parts(parts)).tolist(), "spread": spread.tolist()}
 
 
@@ -240,7 +249,7 @@ def main(
     files: Path,
     models: tuple[str, ...] = ("gpo",),
     seeds: tuple[int, ...] = (0,),
-    settings: str = "--steps 200 --learning-rate 6e-3",
+    settings: str = "--budget-cpu 120 --history 3",
     own: tuple[str, ...] = (),
     split: Literal["validation", "test"] = "validation",
     runs: Path = Path("runs/nowcast"),
@@ -250,7 +259,8 @@ def main(
 
     Args:
         files: Folder of the real files.
-        models: Names of models.
+        models: Names of models, whose forecasts are what `gpo predict` writes: references have weights.
+            Beside them are those of the network alone.
         seeds: Random seeds of each model.
         settings: Flags of `gpo train` for all models, as `--settings="--steps 200"`.
         own: Further flags of single models, as `--own "gpo=--reach 0.05"`.
@@ -274,7 +284,13 @@ def main(
         for model in models
     }
     given, truth = references(radar, starts, configs), radar.truth(starts)
-    forecasts = {name: [rolled_out(radar, run, starts) for run in part] for name, part in folders.items()}  # fmt: skip
+    forecasts = {
+        name if is_blended else f"{name}, network alone": [
+            rolled_out(radar, run, starts, is_blended=is_blended) for run in part
+        ]
+        for name, part in folders.items()
+        for is_blended in (True, False)
+    }
     command = "python benchmarks/nowcast.py --files FOLDER " + shlex.join(
         part for part in sys.argv[1:] if part not in ("--files", str(files))
     )

@@ -15,6 +15,7 @@ MINUTES = 5
 """Length of a step."""
 STYLES = {
     "gpo": ("#D55E00", "o-", 2.5),
+    "gpo, network alone": ("#D55E00", "o:", 1.2),
     "extrapolation": ("black", "s--", 1.5),
     "extrapolation, blurred": ("black", "s:", 1.5),
     "pysteps": ("0.35", "x-.", 1.2),

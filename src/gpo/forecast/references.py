@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpo.data.dataset import FieldData
 from gpo.data.splits import TimeSlice, evenly
-from gpo.forecast.examples import Example, TimeSliceExamples
+from gpo.forecast.examples import Example, TimeSliceExamples, rollout_starts
 from gpo.forecast.registry import REFERENCES
 from gpo.forecast.rollout import AbstractForecast
 from gpo.forecast.statistics import SiteMeans
@@ -75,12 +75,19 @@ class ReferenceInputs:
         stop = len(self.samples) - self.num_held_out
         return replace(self, samples=self.samples[: max(1, stop - gap)])
 
-    def examples(self, most: int = MAX_EXAMPLES) -> Iterable[Example]:
-        """Yields evenly spaced training examples that have values."""
+    def examples(self, most: int = MAX_EXAMPLES, num_steps: int = 1) -> Iterable[Example]:
+        """Yields evenly spaced training examples that have values.
+
+        Args:
+            most: Maximum number of examples.
+            num_steps: Number of targets; fewer where no example is followed by as many.
+        """
         size = self.data.geometry().num_points * self.task.history * len(self.task.inputs)
-        samples = evenly(self.samples, max(2, min(most, MAX_VALUES // size)))
-        examples = TimeSliceExamples(self.data, samples)
-        yield from (e for e in map(examples.__getitem__, range(len(examples))) if e.weights.any())
+        while num_steps > 1 and not rollout_starts(self.samples, num_steps):
+            num_steps -= 1
+        examples = TimeSliceExamples(self.data, self.samples, num_steps=num_steps)
+        numbers = evenly(range(len(examples)), max(2, min(most, MAX_VALUES // size)))
+        yield from (e for e in map(examples.__getitem__, numbers) if e.weights.any())
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ REFERENCES: "Registry[type[AbstractReference]]" = Registry(
         "trend": "gpo.forecast.references:Trend",
         "climatology": "gpo.forecast.climatology:Climatology",
         "damped persistence": "gpo.forecast.climatology:DampedPersistence",
+        "extrapolation": "gpo.forecast.extrapolation:Extrapolation",
         "linear map": "gpo.forecast.linear_map:LinearMap",
     },
 )
