@@ -8,11 +8,11 @@ import torch
 from gpo.data.dataset import FieldData, Variable
 from gpo.data.geometry import Geometry
 from gpo.data.splits import split_time_slices
-from gpo.forecast.blend import load_references, save_references
 from gpo.forecast.examples import TimeSliceExamples
 from gpo.forecast.extrapolation import Extrapolation
 from gpo.forecast.references import Persistence
 from gpo.forecast.rollout import rollout
+from gpo.forecast.task_files import load_references, save_references
 from tests.core.evaluation.fitted import inputs_of
 
 pytestmark = pytest.mark.thorough
