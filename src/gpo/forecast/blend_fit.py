@@ -50,7 +50,7 @@ MIN_GAIN = 0.01
 RIDGE = 1e-6
 """What is added to correlations of one, so that equal forecasts have equal weights."""
 MAX_GROWTH = 2.0
-"""Largest growth of an error, from the first half of the examples to the last quarter, relative to the
+"""Largest growth of an error, from the first half of the examples to the later one, relative to the
 median of the forecasts, with which a forecast that will lose has any weight."""
 OVERFLOW = 1e200
 """What stands for the product of errors that are not finite."""
@@ -209,10 +209,12 @@ def is_steady(
 ) -> Bool[np.ndarray, " forecasts"]:
     """Returns False for forecasts whose error grows more than that of others, so that they will lose.
 
-    The growth from the first half of the examples to the last quarter is expected to go on.
+    The growth from the first half of the examples to the later one is expected to go on. Halves are
+    compared by medians: a burst of errors is not growth.
     """
     sizes = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
-    first, last = sizes[: len(sizes) // 2].mean(0), sizes[-(len(sizes) // 4) :].mean(0)
+    half = len(sizes) // 2
+    first, last = np.median(sizes[:half], axis=0), np.median(sizes[half:], axis=0)
     growth = last / np.maximum(first, 1e-300)
     return ~(
         (growth > MAX_GROWTH * np.nanmedian(growth)) & (last * growth > np.nanmin(last * growth))
