@@ -4,7 +4,8 @@ The geometry (waves, neighbours, weights) is computed once and stored in buffers
 devices with the model and become part of the exported program.
 """
 
-from dataclasses import replace
+import copy
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -12,9 +13,52 @@ from torch import Tensor, nn
 
 from gpo.execution.geometry import PointGeometry
 from gpo.forecast.forecaster import Forecaster
+from gpo.forecast.references import AbstractContinuation, ReferenceInputs
 from gpo.forecast.task import OWN_BASES
 from gpo.model.taps import NO_TAPS, tapped
 from gpo.numerics.trees import tensors_of, with_tensors
+
+
+@dataclass(frozen=True)
+class FixedContinuation(AbstractContinuation):
+    """The climatology, or damped persistence, at fixed points, where it is the same at all times."""
+
+    normals: Float[Tensor, "1 2 points outputs"]
+    """The climatology of the last frame and of the target."""
+    factor: Float[Tensor, " outputs"]
+
+    @classmethod
+    def fit(cls, inputs: ReferenceInputs) -> None:
+        """Returns nothing: it is made of a base that was fitted."""
+
+    @classmethod
+    def of(
+        cls, base: AbstractContinuation, coords: Float[Tensor, "points dim"]
+    ) -> "FixedContinuation":
+        """Evaluates a base once; raises an error for one that depends on the date.
+
+        Args:
+            base: A reference with a climatology.
+            coords: The points of the input.
+        """
+        if base.tensors()["means"].shape[0] > 1:
+            raise ValueError(
+                f"The model adds its increment to the {base.task.base} of a date, which an exported "
+                "program does not have. Train with --no-blend to export."
+            )
+        normals, factor = base.normal(coords[None], None), base.damping
+        assert normals is not None
+        assert factor is not None
+        return cls(base.task, normals=normals, factor=factor)
+
+    @property
+    def damping(self) -> Tensor:
+        """The fraction of the last anomaly that persists."""
+        return self.factor
+
+    def normal(self, coords, seasons) -> Tensor:  # noqa: ANN001
+        """Returns the climatology of the last frame and of the target."""
+        return self.normals
 
 
 class FixedForecaster(nn.Module):
@@ -42,12 +86,10 @@ class FixedForecaster(nn.Module):
                 f"The model must be gpo or gpo-paper, got {forecaster.model.name}. "
                 "Train one on the same data: gpo run ... --model gpo"
             )
-        if forecaster.task.base not in OWN_BASES:
-            raise ValueError(
-                f"The model adds its increment to the {forecaster.task.base} of a date, which an "
-                "exported program does not have. Train with --no-blend to export."
-            )
         self.forecaster = forecaster.alone
+        if forecaster.task.base not in OWN_BASES:
+            self.forecaster = copy.copy(self.forecaster)
+            self.forecaster.base = FixedContinuation.of(forecaster.base, coords)
         with torch.no_grad():
             shape = (1, len(coords), operator.problem.in_channels)
             values = coords.new_zeros(shape, dtype=operator.dtype)

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from gpo.forecast.climatology import DampedPersistence
 from gpo.forecast.fixed import FixedForecaster
 from gpo.forecast.forecaster import Forecaster
 from gpo.model.model import build_model
@@ -70,3 +73,33 @@ def test_sites_outside_the_domain_are_refused_before_anything_is_fixed():
     case = make_case("waves", "masked")
     with pytest.raises(ValueError, match="`coords` must lie near the domain"):
         FixedForecaster(case.forecaster, 1000 * case.coords)
+
+
+def with_climatology(case, num_times):
+    """Returns the case with increments to a damped anomaly, of a climatology by time of day."""
+    task = replace(case.forecaster.task, base="damped persistence")
+    reference = DampedPersistence(
+        task,
+        coords=case.coords.double(),
+        means=10 + torch.randn(num_times, len(case.coords), 2, dtype=torch.double),
+        cycle=torch.tensor([num_times, num_times, 0, 1], dtype=torch.double),
+        factor=torch.tensor([0.4, -0.7], dtype=torch.double),
+    )
+    forecaster = Forecaster(case.forecaster.model, task, None, {task.base: reference})
+    return replace(case, forecaster=forecaster)
+
+
+@pytest.mark.parametrize("has_queries", [False, True], ids=["sites", "queries"])
+def test_a_climatology_without_dates_is_fixed_too(has_queries):
+    case = with_climatology(make_case("waves", "masked grid", has_queries=has_queries), 1)
+    frames = case.frames(3)
+    program = torch.export.export(case.fixed(), (frames,)).module()
+    assert torch.equal(case.fixed()(frames).nan_to_num(), case.predict(frames))
+    # A program multiplies in another order.
+    torch.testing.assert_close(program(frames).nan_to_num(), case.predict(frames))
+
+
+def test_a_climatology_of_times_of_day_is_refused():
+    case = with_climatology(make_case("waves", "torus"), 2)
+    with pytest.raises(ValueError, match=r"damped persistence of a date.*--no-blend"):
+        case.fixed()
