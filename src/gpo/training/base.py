@@ -2,7 +2,9 @@
 
 Candidates continue each point from its own past: persistence, trend, climatology, damped anomaly
 persistence. They are judged on held-out training data, by fits to the examples before; validation and
-test data have no part in it.
+test data have no part in it. Those with a climatology are for data with dates, such as weather: a mean
+over simulations that start from different states errs from point to point, which a model of the state
+cannot correct (`benchmarks/study/README.md`).
 """
 
 from collections.abc import Sequence
@@ -47,13 +49,14 @@ def with_base(
         forecaster: The untrained forecaster, whose base is persistence.
         data: The training data.
         samples: The training split.
-        uses_climatology: Whether references with a climatology are candidates.
+        uses_climatology: Whether references with a climatology are candidates, where data have dates.
     """
     inputs = forecaster.reference_inputs(data, samples)
     if forecaster.task.predict == "state" or not inputs.is_forecast:
         return forecaster
     names = [name for name, kind in REFERENCES.items() if issubclass(kind, AbstractContinuation)]
-    bases = fit_references(inputs, names if uses_climatology else OWN_BASES)
+    has_climatology = uses_climatology and data.origin is not None
+    bases = fit_references(inputs, names if has_climatology else OWN_BASES)
     name = best_base(inputs, list(bases))
     base = bases[name]
     if name == "persistence" or not isinstance(base, AbstractContinuation):

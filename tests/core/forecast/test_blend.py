@@ -366,11 +366,15 @@ def test_a_reference_from_outside_can_be_the_forecast():
 
 
 def test_the_best_reference_is_what_the_model_adds_its_increment_to():
-    made = new_forecaster(noise(), split_time_slices(noise()), RunConfig.of(**TINY))
+    data = replace(noise(), origin=TimeOrigin("2001-01-01 00:00:00", "standard"))
+    split = split_time_slices(data)
+    made = new_forecaster(data, split, RunConfig.of(**TINY))
     assert made.task.base in ("climatology", "damped persistence")
     assert made.task.remainder[0] < 0.8
-    alone = new_forecaster(noise(), split_time_slices(noise()), RunConfig.of(**TINY, blend=False))
-    assert alone.task.base == "persistence"
+    alone = new_forecaster(data, split, RunConfig.of(**TINY, blend=False))
+    # Without dates, frames are those of simulations, whose mean is no base.
+    undated = new_forecaster(noise(), split, RunConfig.of(**TINY))
+    assert alone.task.base == undated.task.base == "persistence"
     assert new_forecaster(walk(), split_time_slices(walk()), RunConfig.of(**TINY)).task.base == "persistence"  # fmt: skip
 
 
